@@ -1,0 +1,94 @@
+# One entry for people, hooks and CI. `make` alone prints the targets.
+SHELL := /bin/sh
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+CODE := $(wildcard src tests benchmarks codegen examples)
+
+# Crash campaigns: how many rounds, and the seed that replays one.
+ROUNDS ?= 200
+SEED ?=
+# Handed on, e.g. make demo DEMO_ARGS="--for 20s", make test PYTEST_ARGS="tests/log -x".
+DEMO_ARGS ?=
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+CRASH_ARGS ?=
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-newcomer lint format lock peers bench docs
+
+help:
+	@echo "make setup            all that development needs, in .venv"
+	@echo "make demo             install the package alone and watch it work"
+	@echo "make test             every test; absent peers are skipped and named"
+	@echo "make test-newcomer    the README's two commands on a bare machine"
+	@echo "make lint             ruff, mypy, import contracts"
+	@echo "make peers            fetch Apache Kafka, kcat and the other clients"
+	@echo "make bench            every benchmark; make bench-NAME for one"
+	@echo "make crash-NAME       a crash campaign (ROUNDS=200 SEED=...)"
+	@echo "make docs             run the snippets and build the site"
+
+# Stamps make a second run cost nothing; each is older than what it was made from only when stale.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Headwater needs Python 3.11 or newer; try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "python3 cannot make virtual environments here." >&2; \
+	  echo "Install that part first: apt install python3-venv (Debian, Ubuntu)." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/run.stamp: $(BIN)/python pyproject.toml requirements/run.txt
+	$(PIP) install --quiet --only-binary :all: -r requirements/run.txt
+	$(PIP) install --quiet --no-deps -e .
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/run.stamp requirements/dev.txt
+	$(PIP) install --quiet --only-binary :all: -r requirements/dev.txt
+	@touch $@
+
+setup: $(VENV)/dev.stamp
+
+demo: $(VENV)/run.stamp
+	$(BIN)/headwater demo $(DEMO_ARGS)
+
+test: setup
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+
+test-newcomer:
+	$(PYTHON) tests/newcomer/run.py
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(CODE)
+	$(BIN)/lint-imports
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# The lock files name exact versions and no host; uv is needed only by whoever changes a dependency.
+lock: setup
+	$(PIP) install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-emit-index-url \
+	  --group dev -o requirements/dev.txt pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-emit-index-url \
+	  -c requirements/dev.txt -o requirements/run.txt pyproject.toml
+
+peers: setup
+	$(BIN)/python -m tests.peers.fetch
+
+bench: setup
+	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+bench-%: setup
+	$(BIN)/python -m benchmarks.$* $(BENCH_ARGS)
+
+crash-%: setup
+	$(BIN)/python -m tests.crash.$* --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(CRASH_ARGS)
+
+docs: setup
+	$(BIN)/python -m pytest tests/docs -q
+	$(BIN)/zensical build --clean

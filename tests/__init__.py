@@ -1,0 +1,1 @@
+"""Tests of Headwater; the folders mirror `src/headwater`."""
