@@ -1,0 +1,349 @@
+"""The disk, as something that is handed in.
+
+This file alone touches files. The log asks a ``Disk`` for everything, so that a test can hand in
+one that tears writes, forgets what was not synced, or fails at operation N.
+
+The contract that every implementation keeps, and that the log relies on:
+
+* Bytes appended are readable at once, and durable only after ``File.sync`` returned.
+* A created, renamed or removed name is durable only after ``Disk.sync_directory`` of its parent.
+* ``rename`` replaces its target atomically.
+* A failed ``append`` may leave a part of its bytes behind; the caller truncates.
+* ``sync`` may be called from another thread than the one that appends.
+"""
+
+import errno
+import fcntl
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from headwater.base.errors import HeadwaterError
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Syncable(Protocol):
+    """Something whose current content can be made durable."""
+
+    def sync(self) -> None:
+        """Return when all that was written before the call survives a power cut."""
+        ...
+
+
+class File(Syncable, Protocol):
+    """One open file, appended at its end, read at any place."""
+
+    @property
+    def path(self) -> str:
+        """The name it was opened by."""
+        ...
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        """Write all buffers behind the end; on OSError a part of them may have been written."""
+        ...
+
+    def read(self, size: int, position: int) -> bytes:
+        """Return up to ``size`` bytes at ``position``; shorter only at the end of the file."""
+        ...
+
+    def size(self) -> int:
+        """Return the length in bytes."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to ``size`` bytes; durable after ``sync``."""
+        ...
+
+    def fileno(self) -> int:
+        """Return the descriptor, or -1 where there is none (memory)."""
+        ...
+
+    def close(self) -> None:
+        """Give the descriptor back; harmless when repeated."""
+        ...
+
+
+class Disk(Protocol):
+    """Names and files."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for appending and reading; FileNotFoundError unless it exists or ``create``."""
+        ...
+
+    def open_for_reading(self, path: str) -> File:
+        """Open for reading only; the descriptor stays valid after the name is removed."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Tell whether a file or directory has this name."""
+        ...
+
+    def list_directory(self, path: str) -> list[str]:
+        """Return the names in a directory, sorted; FileNotFoundError where there is none."""
+        ...
+
+    def is_directory(self, path: str) -> bool:
+        """Tell whether the name is a directory."""
+        ...
+
+    def make_directory(self, path: str) -> None:
+        """Create one directory; the parent must exist; harmless when it exists."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Give a file or directory another name, replacing the target atomically."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove one file; FileNotFoundError where there is none."""
+        ...
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory with all that is in it."""
+        ...
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in a directory durable."""
+        ...
+
+    def free_bytes(self, path: str) -> int:
+        """Return how much room is left for us."""
+        ...
+
+    def lock(self, path: str) -> "DirectoryLock":
+        """Take the lock file, or raise ``AlreadyLockedError`` with the holder's pid."""
+        ...
+
+
+class DirectoryLock(Protocol):
+    """Held for as long as the process lives."""
+
+    def release(self) -> None:
+        """Let others in."""
+        ...
+
+
+class AlreadyLockedError(HeadwaterError):
+    """Another process works on the same directory."""
+
+
+class DirectorySync:
+    """A directory as something to sync, so that a group commit can treat it like a file."""
+
+    __slots__ = ("_disk", "path")
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        """Name the directory."""
+        self._disk = disk
+        self.path = path
+
+    def sync(self) -> None:
+        """Make the directory's names durable."""
+        self._disk.sync_directory(self.path)
+
+
+def replace_file(disk: Disk, path: str, content: bytes) -> None:
+    """Give ``path`` this content, durably, so that a crash leaves the old or the new whole."""
+    temporary = f"{path}.tmp"
+    if disk.exists(temporary):
+        disk.remove(temporary)
+    file = disk.open(temporary, create=True)
+    try:
+        file.append([content])
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(temporary, path)
+    disk.sync_directory(os.path.dirname(path))  # noqa: PTH120 - paths are plain strings here
+
+
+def read_file(disk: Disk, path: str) -> bytes:
+    """Return the whole content of a file."""
+    file = disk.open_for_reading(path)
+    try:
+        return file.read(file.size(), 0)
+    finally:
+        file.close()
+
+
+if sys.platform == "darwin":
+
+    def sync_descriptor(descriptor: int) -> None:
+        """Flush through the drive's own cache, which plain fsync on macOS does not."""
+        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+
+else:
+
+    def sync_descriptor(descriptor: int) -> None:
+        """Flush data and the metadata needed to read it back."""
+        os.fdatasync(descriptor)
+
+
+
+
+class RealFile:
+    """A file of the operating system."""
+
+    __slots__ = ("_descriptor", "_path", "_size")
+
+    def __init__(self, path: str, flags: int) -> None:
+        """Open the descriptor; it closes with the object, so that late readers keep it alive."""
+        self._descriptor = -1
+        self._descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        self._path = path
+        self._size = os.fstat(self._descriptor).st_size
+
+    @property
+    def path(self) -> str:
+        """The name it was opened by."""
+        return self._path
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        """Write all buffers behind the end."""
+        total = 0
+        for buffer in buffers:
+            total += len(buffer)
+        written = os.writev(self._descriptor, buffers)
+        if written != total:
+            self._append_rest(buffers, written, total)
+        self._size += total
+
+    def _append_rest(self, buffers: Sequence[Buffer], written: int, total: int) -> None:
+        rest = memoryview(b"".join(buffers))[written:]
+        while rest:
+            count = os.write(self._descriptor, rest)
+            if count == 0:
+                raise OSError(errno.EIO, f"wrote {total - len(rest)} of {total} bytes", self._path)
+            rest = rest[count:]
+
+    def read(self, size: int, position: int) -> bytes:
+        """Return up to ``size`` bytes at ``position``."""
+        chunk = os.pread(self._descriptor, size, position)
+        if len(chunk) == size or not chunk:
+            return chunk
+        # One pread is cut at about 2 GiB and may be interrupted; only an empty one means the end.
+        chunks = [chunk]
+        got = len(chunk)
+        while got < size:
+            chunk = os.pread(self._descriptor, size - got, position + got)
+            if not chunk:
+                break
+            chunks.append(chunk)
+            got += len(chunk)
+        return b"".join(chunks)
+
+    def size(self) -> int:
+        """Return the length in bytes, as this object knows it."""
+        return self._size
+
+    def truncate(self, size: int) -> None:
+        """Cut the file."""
+        os.ftruncate(self._descriptor, size)
+        self._size = size
+
+    def sync(self) -> None:
+        """Flush to the device."""
+        sync_descriptor(self._descriptor)
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        return self._descriptor
+
+    def close(self) -> None:
+        """Close the descriptor once."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        """Close what nobody holds any more: a removed segment may still be on its way out."""
+        self.close()
+
+
+class RealDisk:
+    """The operating system's files."""
+
+    def open(self, path: str, *, create: bool = False) -> RealFile:
+        """Open for appending and reading."""
+        flags = os.O_RDWR | os.O_APPEND
+        return RealFile(path, flags | os.O_CREAT if create else flags)
+
+    def open_for_reading(self, path: str) -> RealFile:
+        """Open for reading only."""
+        return RealFile(path, os.O_RDONLY)
+
+    def exists(self, path: str) -> bool:
+        """Tell whether the name is taken."""
+        return Path(path).exists()
+
+    def list_directory(self, path: str) -> list[str]:
+        """Return the names, sorted."""
+        return sorted(os.listdir(path))  # noqa: PTH208 - names, not Path objects
+
+    def is_directory(self, path: str) -> bool:
+        """Tell whether the name is a directory."""
+        return Path(path).is_dir()
+
+    def make_directory(self, path: str) -> None:
+        """Create one directory."""
+        Path(path).mkdir(exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename atomically."""
+        Path(source).replace(target)
+
+    def remove(self, path: str) -> None:
+        """Remove one file."""
+        Path(path).unlink()
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory and its content."""
+        shutil.rmtree(path)
+
+    def sync_directory(self, path: str) -> None:
+        """Flush the directory's entries."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def free_bytes(self, path: str) -> int:
+        """Return what an unprivileged process may still write."""
+        stat = os.statvfs(path)
+        return stat.f_bavail * stat.f_frsize
+
+    def lock(self, path: str) -> "RealLock":
+        """Take the lock file or say who has it."""
+        return RealLock(path)
+
+
+class RealLock:
+    """An advisory lock that the kernel drops when the process dies, however it dies."""
+
+    def __init__(self, path: str) -> None:
+        """Lock, then write our pid for whoever comes second."""
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(self._descriptor, 32, 0).decode(errors="replace").strip()
+            os.close(self._descriptor)
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            directory = Path(path).parent
+            message = f"{directory} is in use by process {holder or 'unknown'}"
+            hint = "stop it (headwater down) or choose another directory with --data"
+            raise AlreadyLockedError(message, hint=hint) from None
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Let others in."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
