@@ -1,0 +1,553 @@
+"""A disk in memory that forgets what was not synced, and fails when told to.
+
+This file alone decides what a power cut may do to files. It keeps the contract of
+``headwater.base.disk`` and not one promise more, so that code which passes here relies on nothing
+that only some file systems give:
+
+* A file has a page cache and a durable content. Appends and truncates are a queue between the two,
+  which ``File.sync`` empties. A power cut keeps a prefix of the queue, the last append perhaps
+  torn, and may garble what it kept of the queue; it never touches durable bytes.
+* A directory has the names a program sees and the durable ones. Creates, renames and removes are a
+  queue between the two, which ``sync_directory`` empties. A power cut keeps none of the queue, or
+  each of it by a toss of its own. A synced file whose name was not made durable is gone.
+* After a sync that failed, nothing of that file or directory becomes durable any more, although
+  later syncs report success: that is what Linux does, and why a failed sync must end the process.
+
+Every operation that changes something is numbered from 1 and traced; faults are set by number:
+
+    disk = MemoryDisk()
+    disk.fail_at(17, OSError(errno.ENOSPC, "no space left"))   # an append keeps a part of its bytes
+    disk.cut_power_at(23)                                       # PowerCut, now and ever after
+    disk = disk.crash(seed=4)                                   # what is found at the next start
+"""
+
+import errno
+import os
+import random
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, cast
+
+from headwater.base.disk import AlreadyLockedError, Buffer
+
+Kind = Literal[
+    "create",
+    "append",
+    "truncate",
+    "sync",
+    "make_directory",
+    "rename",
+    "remove",
+    "sync_directory",
+    "lock",
+]
+Keep = Literal["nothing", "some"]
+
+
+class PowerCut(BaseException):
+    """The machine lost power: no handler may catch it, no later operation succeeds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One change that was asked of the disk.
+
+    Attributes:
+        number: Counts from 1.
+        kind: The method, in short.
+        path: What it was asked for; the source of a rename.
+        detail: The target of a rename, the number of bytes of an append or truncate.
+    """
+
+    number: int
+    kind: Kind
+    path: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        """Show it as one line of a trace."""
+        return f"{self.number:4} {self.kind:14} {self.path} {self.detail}".rstrip()
+
+
+@dataclass(eq=False, slots=True)
+class _FileNode:
+    """A file apart from its names; an ``int`` in the queue truncates, bytes append."""
+
+    cached: bytearray = field(default_factory=bytearray)
+    durable: bytearray = field(default_factory=bytearray)
+    queue: list[bytes | int] = field(default_factory=list)
+    sync_failed: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class _DirectoryNode:
+    """The names in one directory; the queue holds whole operations, each a set of new bindings."""
+
+    cached: "dict[str, _Node]" = field(default_factory=dict)
+    durable: "dict[str, _Node]" = field(default_factory=dict)
+    queue: "list[dict[str, _Node | None]]" = field(default_factory=list)
+    sync_failed: bool = False
+
+    def bind(self, names: "dict[str, _Node | None]") -> None:
+        _bind(self.cached, names)
+        self.queue.append(names)
+
+
+_Node = _FileNode | _DirectoryNode
+
+
+def _bind(entries: dict[str, _Node], names: dict[str, _Node | None]) -> None:
+    """Apply one operation; a node that gets a new name loses any other it had here.
+
+    The second half matters when an earlier rename of the same node was lost: no file system shows
+    one directory twice.
+    """
+    for name, node in names.items():
+        if node is None:
+            entries.pop(name, None)
+            continue
+        for other in [key for key, value in entries.items() if value is node]:
+            del entries[other]
+        entries[name] = node
+
+
+@dataclass(slots=True)
+class _Fault:
+    error: BaseException
+    keep_bytes: int | None
+
+
+class MemoryFile:
+    """An open file of a ``MemoryDisk``."""
+
+    def __init__(self, disk: "MemoryDisk", path: str, node: _FileNode, *, writable: bool) -> None:
+        """Hold the file itself, so that it outlives its name."""
+        self._disk = disk
+        self._path = path
+        self._node = node
+        self._writable = writable
+        self._closed = False
+
+    @property
+    def path(self) -> str:
+        """The name it was opened by."""
+        return self._path
+
+    def _check(self, *, writing: bool) -> None:
+        if self._closed or (writing and not self._writable):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), self._path)
+
+    def append(self, buffers: Sequence[Buffer]) -> None:
+        """Write all buffers behind the end, or a part of them and raise."""
+        self._check(writing=True)
+        content = b"".join(buffers)
+        with self._disk.operation("append", self._path, str(len(content))) as fault:
+            kept = self._disk.room_for(content)
+            if fault is not None:
+                at = len(content) // 2 if fault.keep_bytes is None else fault.keep_bytes
+                kept = kept[:at]
+            if kept:
+                self._node.cached += kept
+                self._node.queue.append(kept)
+            if fault is None and len(kept) < len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
+
+    def read(self, size: int, position: int) -> bytes:
+        """Return up to ``size`` bytes at ``position``."""
+        self._check(writing=False)
+        self._disk.reading(self._path)
+        return bytes(memoryview(self._node.cached)[position : position + size])
+
+    def size(self) -> int:
+        """Return the length in bytes."""
+        return len(self._node.cached)
+
+    def truncate(self, size: int) -> None:
+        """Cut the file; a larger size fills with zeros, as the operating system does."""
+        self._check(writing=True)
+        with self._disk.operation("truncate", self._path, str(size)) as fault:
+            if fault is None:
+                _resize(self._node.cached, size)
+                self._node.queue.append(size)
+
+    def sync(self) -> None:
+        """Make the content durable, unless this sync fails, lies, or follows one that failed."""
+        self._check(writing=False)
+        with self._disk.operation("sync", self._path) as fault:
+            node = self._node
+            if fault is not None:
+                node.sync_failed = True
+            elif not node.sync_failed and not self._disk.lies():
+                for change in node.queue:
+                    _change(node.durable, change)
+                node.queue.clear()
+
+    def fileno(self) -> int:
+        """Return -1: there is no descriptor to send from."""
+        return -1
+
+    def close(self) -> None:
+        """Refuse everything from now on."""
+        self._closed = True
+
+
+def _resize(content: bytearray, size: int) -> None:
+    del content[size:]
+    content += bytes(size - len(content))
+
+
+def _change(content: bytearray, change: bytes | int) -> None:
+    if isinstance(change, int):
+        _resize(content, change)
+    else:
+        content += change
+
+
+class _Attempt:
+    """The body of one operation: runs it under the disk's lock, then raises the fault, if any."""
+
+    __slots__ = ("_disk", "_fault", "_operation")
+
+    def __init__(self, disk: "MemoryDisk", operation: Operation, fault: _Fault | None) -> None:
+        self._disk = disk
+        self._operation = operation
+        self._fault = fault
+
+    def __enter__(self) -> _Fault | None:
+        return self._fault
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        self._disk.finish(self._operation)
+        if self._fault is not None:
+            raise self._fault.error
+
+
+class MemoryDisk:
+    """Names and files in memory, with a page cache that a power cut empties.
+
+    Attributes:
+        trace: Every operation so far, the failed ones too.
+        capacity_bytes: What all files together may hold; appends beyond it raise ENOSPC.
+        lie: Asked with each ``sync`` and ``sync_directory``; where it answers true the call returns
+            as if all were well and makes nothing durable. It runs inside the call, so it can look
+            at the stack to see who asked.
+        on_read: Called with the path before every read; may raise.
+    """
+
+    def __init__(self, *, capacity_bytes: int | None = None) -> None:
+        """Start with an empty root directory."""
+        self.trace: list[Operation] = []
+        self.capacity_bytes = capacity_bytes
+        self.lie: Callable[[Operation], bool] | None = None
+        self.on_read: Callable[[str], None] | None = None
+        self._root = _DirectoryNode()
+        self._faults: dict[int, _Fault] = {}
+        self._cut_at: tuple[int, bool] | None = None
+        self._powered = True
+        self._locks: dict[str, int] = {}
+        self._guard = threading.RLock()
+
+    # The Disk protocol.
+
+    def open(self, path: str, *, create: bool = False) -> MemoryFile:
+        """Open for appending and reading."""
+        parent, name = self._parent(path)
+        node = parent.cached.get(name)
+        if node is None and create:
+            with self.operation("create", path) as fault:
+                node = _FileNode()
+                if fault is None:
+                    parent.bind({name: node})
+        return MemoryFile(self, path, self._as_file(path, node), writable=True)
+
+    def open_for_reading(self, path: str) -> MemoryFile:
+        """Open for reading only."""
+        return MemoryFile(self, path, self._as_file(path, self._find(path)), writable=False)
+
+    def exists(self, path: str) -> bool:
+        """Tell whether the name is taken."""
+        return self._find(path) is not None
+
+    def list_directory(self, path: str) -> list[str]:
+        """Return the names, sorted."""
+        return sorted(self._directory(path).cached)
+
+    def is_directory(self, path: str) -> bool:
+        """Tell whether the name is a directory."""
+        return isinstance(self._find(path), _DirectoryNode)
+
+    def make_directory(self, path: str) -> None:
+        """Create one directory."""
+        parent, name = self._parent(path)
+        if isinstance(parent.cached.get(name), _DirectoryNode):
+            return
+        if name in parent.cached:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        with self.operation("make_directory", path) as fault:
+            if fault is None:
+                parent.bind({name: _DirectoryNode()})
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename atomically; between two directories each side is made durable by itself."""
+        old_parent, old_name = self._parent(source)
+        new_parent, new_name = self._parent(target)
+        node = old_parent.cached.get(old_name)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
+        _check_replaceable(node, new_parent.cached.get(new_name), target)
+        with self.operation("rename", source, f"-> {target}") as fault:
+            if fault is not None or node is new_parent.cached.get(new_name):
+                pass
+            elif old_parent is new_parent:
+                old_parent.bind({old_name: None, new_name: node})
+            else:
+                new_parent.bind({new_name: node})
+                old_parent.bind({old_name: None})
+
+    def remove(self, path: str) -> None:
+        """Remove one file."""
+        parent, name = self._parent(path)
+        self._as_file(path, parent.cached.get(name))
+        with self.operation("remove", path) as fault:
+            if fault is None:
+                parent.bind({name: None})
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory and its content, one name at a time, as a real disk does."""
+        for name in self.list_directory(path):
+            child = f"{path}/{name}"
+            if self.is_directory(child):
+                self.remove_tree(child)
+            else:
+                self.remove(child)
+        parent, name = self._parent(path)
+        with self.operation("remove", path) as fault:
+            if fault is None:
+                parent.bind({name: None})
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names durable, unless this sync fails, lies, or follows one that failed."""
+        node = self._directory(path)
+        with self.operation("sync_directory", path) as fault:
+            if fault is not None:
+                node.sync_failed = True
+            elif not node.sync_failed and not self.lies():
+                node.durable = dict(node.cached)
+                node.queue.clear()
+
+    def free_bytes(self, path: str) -> int:
+        """Return the rest of the capacity, a tebibyte where none is set."""
+        self._directory(path)
+        if self.capacity_bytes is None:
+            return 1 << 40
+        return max(0, self.capacity_bytes - self.used_bytes())
+
+    def lock(self, path: str) -> "MemoryLock":
+        """Take the lock file or say who has it."""
+        holder = self._locks.get(path)
+        if holder is not None:
+            message = f"{path.rpartition('/')[0]} is in use by process {holder}"
+            raise AlreadyLockedError(message, hint="stop it or choose another directory")
+        self.open(path, create=True).close()
+        with self.operation("lock", path) as fault:
+            if fault is None:
+                self._locks[path] = os.getpid()
+        return MemoryLock(self, path)
+
+    def unlock(self, path: str) -> None:
+        """Forget the holder of a lock file."""
+        self._locks.pop(path, None)
+
+    # Faults.
+
+    @property
+    def operations(self) -> int:
+        """How many operations were asked for so far."""
+        return len(self.trace)
+
+    def fail_at(self, number: int, error: BaseException, *, keep_bytes: int | None = None) -> None:
+        """Let operation ``number`` raise ``error`` instead of happening.
+
+        Args:
+            number: Counted from 1, as in ``trace``.
+            error: Raised as it is.
+            keep_bytes: What a failing append writes before it fails; half of it by default.
+        """
+        self._faults[number] = _Fault(error, keep_bytes)
+
+    def cut_power_at(self, number: int, *, after: bool = False) -> None:
+        """Raise ``PowerCut`` instead of operation ``number``, or when it has just happened."""
+        self._cut_at = (number, after)
+
+    def cut_power(self) -> None:
+        """Let every operation from now on raise ``PowerCut``."""
+        self._powered = False
+
+    def crash(self, seed: int, *, keep: Keep = "some") -> "MemoryDisk":
+        """Return the disk as it is found after a power cut; this one is dead from now on.
+
+        Args:
+            seed: Decides everything that is left to chance.
+            keep: Whether some of what was not synced survives, or nothing of it.
+        """
+        self.cut_power()
+        found = MemoryDisk(capacity_bytes=self.capacity_bytes)
+        dice = random.Random(seed) if keep == "some" else None  # noqa: S311 - replayable by design
+        found._root = cast("_DirectoryNode", _survivor(self._root, dice, {}))
+        return found
+
+    def restart(self) -> "MemoryDisk":
+        """Return the disk as the next process finds it: page cache whole, locks released."""
+        self.cut_power()
+        found = MemoryDisk(capacity_bytes=self.capacity_bytes)
+        found._root = self._root
+        return found
+
+    def used_bytes(self) -> int:
+        """Return the size of all files that have a name."""
+        return _size(self._root)
+
+    # What files and attempts ask of the disk they belong to.
+
+    def operation(self, kind: Kind, path: str, detail: str = "") -> _Attempt:
+        """Number and trace one operation, and say which fault is to be raised after it."""
+        self._guard.acquire()
+        try:
+            self._check_power()
+            operation = Operation(len(self.trace) + 1, kind, path, detail)
+            self.trace.append(operation)
+            if self._cut_at == (operation.number, False):
+                self.cut_power()
+                self._check_power()
+        except BaseException:
+            self._guard.release()
+            raise
+        return _Attempt(self, operation, self._faults.pop(operation.number, None))
+
+    def finish(self, operation: Operation) -> None:
+        """End what ``operation`` began."""
+        self._guard.release()
+        if self._cut_at == (operation.number, True):
+            self.cut_power()
+            self._check_power()
+
+    def lies(self) -> bool:
+        """Tell whether the operation under way shall only pretend."""
+        return self.lie is not None and self.lie(self.trace[-1])
+
+    def reading(self, path: str) -> None:
+        """Let a read fail where a test asked for it."""
+        self._check_power()
+        if self.on_read is not None:
+            self.on_read(path)
+
+    def room_for(self, content: bytes) -> bytes:
+        """Return as much of the content as the capacity allows."""
+        if self.capacity_bytes is None:
+            return content
+        return content[: max(0, self.capacity_bytes - self.used_bytes())]
+
+    def _check_power(self) -> None:
+        if not self._powered:
+            raise PowerCut
+
+    def _find(self, path: str) -> _Node | None:
+        self._check_power()
+        node: _Node | None = self._root
+        for name in filter(None, path.split("/")):
+            if not isinstance(node, _DirectoryNode):
+                return None
+            node = node.cached.get(name)
+        return node
+
+    def _directory(self, path: str) -> _DirectoryNode:
+        node = self._find(path)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if not isinstance(node, _DirectoryNode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        return node
+
+    def _parent(self, path: str) -> tuple[_DirectoryNode, str]:
+        parent, _, name = path.rpartition("/")
+        return self._directory(parent), name
+
+    @staticmethod
+    def _as_file(path: str, node: _Node | None) -> _FileNode:
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if isinstance(node, _DirectoryNode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        return node
+
+
+class MemoryLock:
+    """A lock that is gone when released or when the machine is."""
+
+    def __init__(self, disk: MemoryDisk, path: str) -> None:
+        """Name what is held."""
+        self._disk = disk
+        self._path = path
+
+    def release(self) -> None:
+        """Let others in."""
+        self._disk.unlock(self._path)
+
+
+def _check_replaceable(node: _Node, target: _Node | None, path: str) -> None:
+    """Refuse what ``rename(2)`` refuses."""
+    if isinstance(node, _DirectoryNode) and isinstance(target, _FileNode):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+    if isinstance(target, _DirectoryNode) and target is not node:
+        if isinstance(node, _FileNode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        if target.cached:
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
+
+
+def _size(node: _Node) -> int:
+    if isinstance(node, _FileNode):
+        return len(node.cached)
+    return sum(_size(child) for child in node.cached.values())
+
+
+def _survivor(node: _Node, dice: random.Random | None, known: dict[int, _Node]) -> _Node:
+    """Return what a power cut leaves of a file or directory, without dice only what was synced."""
+    found = known.get(id(node))
+    if found is None:
+        if isinstance(node, _FileNode):
+            content = _surviving_content(node, dice)
+            found = _FileNode(cached=content, durable=bytearray(content))
+        else:
+            names = dict(node.durable)
+            for operation in node.queue:
+                if dice is not None and dice.random() < 0.5:
+                    _bind(names, operation)
+            # Sorted, so that a seed gives the same result whatever the history of the names was.
+            survivors = {name: _survivor(names[name], dice, known) for name in sorted(names)}
+            found = _DirectoryNode(cached=survivors, durable=dict(survivors))
+        known[id(node)] = found
+    return found
+
+
+def _surviving_content(node: _FileNode, dice: random.Random | None) -> bytearray:
+    content = bytearray(node.durable)
+    if dice is None or not node.queue:
+        return content
+    whole = dice.randint(0, len(node.queue))
+    for change in node.queue[:whole]:
+        _change(content, change)
+    if whole < len(node.queue):
+        torn = node.queue[whole]
+        if isinstance(torn, bytes):
+            content += torn[: dice.randint(0, len(torn))]
+    # Blocks of one write reach the platter in any order: what lies between the durable end and the
+    # end of the file may be missing (zeros) or half written.
+    safe = min([len(node.durable), *(size for size in node.queue if isinstance(size, int))])
+    if len(content) > safe and dice.random() < 0.4:
+        start = dice.randint(safe, len(content) - 1)
+        end = len(content) if dice.random() < 0.7 else dice.randint(start + 1, len(content))
+        zeros = dice.random() < 0.5
+        content[start:end] = bytes(end - start) if zeros else dice.randbytes(end - start)
+    return content
