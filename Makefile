@@ -53,8 +53,9 @@ setup: $(VENV)/dev.stamp
 demo: $(VENV)/run.stamp
 	$(BIN)/headwater demo $(DEMO_ARGS)
 
+# A file stays on one worker: its tests share brokers, and one that needs a core alone keeps it.
 test: setup
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations 15 $(PYTEST_ARGS)
 
 test-newcomer:
 	$(PYTHON) tests/newcomer/run.py

@@ -1,0 +1,43 @@
+"""Fixtures and settings every test shares."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests import peers
+from tests.peers.kafka_server import ApacheKafka, running_kafka
+
+# Deadlines and the too-slow check measure the machine, which other processes share; the time-out
+# of pytest catches what really hangs. HYPOTHESIS_PROFILE=thorough is for a night, not for a commit.
+settings.register_profile(
+    "headwater", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("thorough", settings.get_profile("headwater"), max_examples=5_000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "headwater"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test beside Apache Kafka, so that `-m peer` and `-m "not peer"` choose them."""
+    for item in items:
+        if "apache_kafka_node" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.peer)
+
+
+@pytest.fixture(scope="session")
+def apache_kafka_node() -> Iterator[ApacheKafka]:
+    """Give a running Apache Kafka node: its address, its pid, its folder.
+
+    Each worker starts one of its own, at the first test that asks for it.
+    """
+    peers.require("kafka")
+    with running_kafka(heap="512M") as kafka:
+        yield kafka
+
+
+@pytest.fixture(scope="session")
+def apache_kafka(apache_kafka_node: ApacheKafka) -> str:
+    """Give the bootstrap address of a running Apache Kafka."""
+    return apache_kafka_node.bootstrap

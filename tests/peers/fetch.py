@@ -1,0 +1,126 @@
+"""Fetch the peers: `make peers`.
+
+This file alone decides where peers come from: jars through Maven, kafkajs through npm, kcat
+through apt. Coordinates stand in the poms and the package.json beside it. What is already there
+and unchanged is not fetched again; what cannot be had is named and ends the run with 1, after
+everything else was tried.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.peers import FETCHED, HERE
+
+# Debian's names for the programs that fetch or run a peer.
+DEBIAN_PACKAGES = {
+    "java": "openjdk-17-jdk-headless",
+    "javac": "openjdk-17-jdk-headless",
+    "mvn": "maven",
+    "node": "nodejs",
+    "npm": "npm",
+    "kcat": "kcat",
+}
+
+
+class CannotFetchError(Exception):
+    """A peer could not be had; the text says what to do."""
+
+
+def _run(command: list[str], *, cwd: Path | None = None) -> None:
+    # Registries fail now and then; two more tries cost less than a red build.
+    for attempt in range(3):
+        done = subprocess.run(
+            command,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+        )
+        if done.returncode == 0:
+            return
+        time.sleep(2 * attempt)
+    raise CannotFetchError(f"{' '.join(command)}\n{done.stdout[-2000:]}")
+
+
+def programs() -> None:
+    """Install the programs that are missing on the PATH, by apt, where that is allowed."""
+    wanted = {package for name, package in DEBIAN_PACKAGES.items() if shutil.which(name) is None}
+    if not wanted:
+        return
+    install = ["apt-get", "install", "--yes", "--no-install-recommends", *sorted(wanted)]
+    if shutil.which("apt-get") is None or os.geteuid() != 0:
+        raise CannotFetchError(f"run as root, or install by other means: {' '.join(install)}")
+    _run(["apt-get", "update"])
+    _run(install)
+
+
+def _is_current(folder: Path, source: Path) -> bool:
+    stamp = folder / "stamp"
+    return stamp.is_file() and stamp.read_text() == _digest(source)
+
+
+def _digest(source: Path) -> str:
+    return hashlib.sha256(source.read_bytes()).hexdigest()
+
+
+def jars(name: str) -> None:
+    """Copy one pom's jars into its folder."""
+    pom = HERE / name / "pom.xml"
+    folder = FETCHED / name
+    if _is_current(folder, pom):
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    goal = "org.apache.maven.plugins:maven-dependency-plugin:2.8:copy-dependencies"
+    options = ["-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
+    _run(["mvn", "-q", "-B", "-f", str(pom), goal, *options])
+    (folder / "stamp").write_text(_digest(pom))
+
+
+def kafkajs() -> None:
+    """Install the node packages."""
+    package = HERE / "node" / "package.json"
+    folder = FETCHED / "node"
+    if _is_current(folder, package):
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    shutil.copy(package, folder / "package.json")
+    _run(["npm", "install", "--no-package-lock", "--no-audit", "--no-fund"], cwd=folder)
+    (folder / "stamp").write_text(_digest(package))
+
+
+STEPS: tuple[tuple[str, Callable[[], None]], ...] = (
+    ("programs (apt)", programs),
+    ("Apache Kafka 4.3 (mvn)", lambda: jars("kafka-4.3")),
+    ("Kafka clients 3.9 (mvn)", lambda: jars("clients-3.9")),
+    ("kafkajs (npm)", kafkajs),
+)
+
+
+def main() -> int:
+    """Try every step; 1 when any failed."""
+    failed = 0
+    for title, step in STEPS:
+        begun_s = time.monotonic()
+        try:
+            step()
+        except (CannotFetchError, OSError) as error:
+            failed = 1
+            print(f"{title}: FAILED\n{error}", file=sys.stderr)
+        else:
+            print(f"{title}: ready ({time.monotonic() - begun_s:.1f} s)")
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
