@@ -1,0 +1,34 @@
+"""Settings: what can be set, what it may be, and where a value came from.
+
+Takes: text from Kafka clients, TOML files, the environment and flags.
+Gives: `TopicConfig`, `BrokerSettings`, `load_settings`, and a table of facts about each setting.
+May import: headwater.base.errors.
+Start reading at: `headwater.base.settings.setting`, then `topic` and `broker`.
+"""
+
+from headwater.base.settings.broker import (
+    BROKER_SETTINGS,
+    BrokerSettings,
+    split_address,
+    unknown_broker_config,
+)
+from headwater.base.settings.loading import Loaded, Shown, load_settings, variable_for
+from headwater.base.settings.setting import Kind, Setting, Value
+from headwater.base.settings.topic import TOPIC_SETTINGS, TopicConfig, unknown_topic_config
+
+__all__ = [
+    "BROKER_SETTINGS",
+    "TOPIC_SETTINGS",
+    "BrokerSettings",
+    "Kind",
+    "Loaded",
+    "Setting",
+    "Shown",
+    "TopicConfig",
+    "Value",
+    "load_settings",
+    "split_address",
+    "unknown_broker_config",
+    "unknown_topic_config",
+    "variable_for",
+]
