@@ -146,8 +146,14 @@ class DirectorySync:
         self._disk.sync_directory(self.path)
 
 
-def replace_file(disk: Disk, path: str, content: bytes) -> None:
-    """Give ``path`` this content, durably, so that a crash leaves the old or the new whole."""
+def write_aside(disk: Disk, path: str, content: bytes) -> str:
+    """Write the content, durably, beside ``path``; the first half of a replacement.
+
+    Whatever goes wrong here, ``path`` is as it was.
+
+    Returns:
+        The name of the new file, for ``adopt``.
+    """
     temporary = f"{path}.tmp"
     if disk.exists(temporary):
         disk.remove(temporary)
@@ -157,8 +163,26 @@ def replace_file(disk: Disk, path: str, content: bytes) -> None:
         file.sync()
     finally:
         file.close()
+    return temporary
+
+
+def adopt(disk: Disk, temporary: str, path: str) -> None:
+    """Give what ``write_aside`` wrote its name, durably; the second half of a replacement.
+
+    When this fails, nobody knows which of the two a later start will find.
+    """
     disk.rename(temporary, path)
-    disk.sync_directory(os.path.dirname(path))  # noqa: PTH120 - paths are plain strings here
+    disk.sync_directory(parent_directory(path))
+
+
+def replace_file(disk: Disk, path: str, content: bytes) -> None:
+    """Give ``path`` this content, durably, so that a crash leaves the old or the new whole."""
+    adopt(disk, write_aside(disk, path, content), path)
+
+
+def parent_directory(path: str) -> str:
+    """Return the directory a name is in; paths are plain strings, on every kind of disk."""
+    return os.path.dirname(path) or "."  # noqa: PTH120
 
 
 def read_file(disk: Disk, path: str) -> bytes:
@@ -181,8 +205,6 @@ else:
     def sync_descriptor(descriptor: int) -> None:
         """Flush data and the metadata needed to read it back."""
         os.fdatasync(descriptor)
-
-
 
 
 class RealFile:
