@@ -143,8 +143,8 @@ class BatchHeader(NamedTuple):
         return (self.base_sequence + self.last_offset_delta) & 0x7FFF_FFFF
 
     @property
-    def compression(self) -> int:
-        """Codec id of the records; see `codecs`."""
+    def codec(self) -> int:
+        """Compression of the records: a `codecs.Codec`, or a number that nobody knows."""
         return self.attributes & COMPRESSION_MASK
 
     @property

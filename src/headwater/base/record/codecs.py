@@ -27,6 +27,7 @@ import struct
 import sys
 import zlib
 from collections.abc import Callable
+from enum import IntEnum
 from typing import Any, Final, Protocol
 
 import cramjam
@@ -40,14 +41,25 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-NONE: Final = 0
-GZIP: Final = 1
-SNAPPY: Final = 2
-LZ4: Final = 3
-ZSTD: Final = 4
 
-CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
-"""Kafka's name of each codec id, as in the setting `compression.type`."""
+class Codec(IntEnum):
+    """The compressions, by the number that a batch carries."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @classmethod
+    def by_name(cls, name: str) -> "Codec":
+        """Find a codec by Kafka's name; topics say `uncompressed` where producers say `none`.
+
+        Raises:
+            KeyError: No codec has the name.
+        """
+        return cls.NONE if name == "uncompressed" else cls[name.upper()]
+
 
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 XERIAL_HEADER: Final = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
@@ -69,15 +81,15 @@ class _Decompressor(Protocol):
     def decompress(self, data: Any, max_length: int) -> bytes: ...  # noqa: ANN401
 
 
-def compress(codec_id: int, data: BytesLike) -> bytes:
+def compress(codec: int, data: BytesLike) -> bytes:
     """Pack `data` with a known codec."""
-    if codec_id == NONE:
+    if codec == Codec.NONE:
         return bytes(data)
-    if codec_id == GZIP:
+    if codec == Codec.GZIP:
         return zlib.compress(data, wbits=_GZIP_WBITS)
-    if codec_id == SNAPPY:
+    if codec == Codec.SNAPPY:
         return _compress_xerial(data)
-    if codec_id == LZ4:
+    if codec == Codec.LZ4:
         packed: bytes = lz4.frame.compress(
             data,
             block_size=lz4.frame.BLOCKSIZE_MAX64KB,
@@ -85,33 +97,33 @@ def compress(codec_id: int, data: BytesLike) -> bytes:
             store_size=False,
         )
         return packed
-    assert codec_id == ZSTD, codec_id
+    assert codec == Codec.ZSTD, codec
     return zstd.compress(data, level=3)
 
 
-def decompress(codec_id: int, data: BytesLike, limit_bytes: int) -> bytes:
+def decompress(codec: int, data: BytesLike, limit_bytes: int) -> bytes:
     """Unpack `data`, making at most `limit_bytes`.
 
     Raises:
         CorruptRecordError: The data is damaged, ends early, carries something behind its end, or
             unpacks to more than the limit. An unknown codec has UNSUPPORTED_COMPRESSION_TYPE.
     """
-    if codec_id == NONE:
+    if codec == Codec.NONE:
         if len(data) > limit_bytes:
             raise _too_large("none", limit_bytes)
         return bytes(data)
-    if codec_id == SNAPPY:
+    if codec == Codec.SNAPPY:
         if data[: len(XERIAL_MAGIC)] == XERIAL_MAGIC:
             return _decompress_xerial(memoryview(data), limit_bytes)
         return _decompress_raw_snappy(data, limit_bytes)
-    if codec_id == GZIP:
+    if codec == Codec.GZIP:
         return _decompress_streams("gzip", _new_gunzip, data, limit_bytes)
-    if codec_id == LZ4:
+    if codec == Codec.LZ4:
         return _decompress_streams("lz4", lz4.frame.LZ4FrameDecompressor, data, limit_bytes)
-    if codec_id == ZSTD:
+    if codec == Codec.ZSTD:
         return _decompress_streams("zstd", zstd.ZstdDecompressor, data, limit_bytes)
     raise CorruptRecordError(
-        f"compression {codec_id} is unknown", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        f"compression {codec} is unknown", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     )
 
 

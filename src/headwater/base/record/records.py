@@ -44,7 +44,7 @@ from headwater.base.record.batch import (
     parse_header,
     write_crc,
 )
-from headwater.base.record.codecs import NONE, compress, decompress
+from headwater.base.record.codecs import Codec, compress, decompress
 from headwater.base.record.varint import (
     UNFOLDED,
     BytesLike,
@@ -154,13 +154,13 @@ def open_batch(
     packed = memoryview(buffer)[pos + BATCH_HEADER_BYTES : pos + header.size_bytes]
     if header.record_count == 0 and not packed:
         return header, b""
-    return header, decompress(header.compression, packed, limit_bytes)
+    return header, decompress(header.codec, packed, limit_bytes)
 
 
 def build_batch(  # noqa: PLR0913  the fields of a header, all but the records optional
     records: Sequence[Record],
     *,
-    codec: int = NONE,
+    codec: int = Codec.NONE,
     base_offset: int = 0,
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = NO_PRODUCER_EPOCH,
@@ -177,7 +177,7 @@ def build_batch(  # noqa: PLR0913  the fields of a header, all but the records o
     assert records, "a batch has at least one record"
     base_timestamp = records[0].timestamp
     packed = _encode_records(records, base_timestamp)
-    if codec != NONE:
+    if codec != Codec.NONE:
         packed = compress(codec, packed)
     batch = bytearray(BATCH_HEADER_BYTES)
     HEADER.pack_into(

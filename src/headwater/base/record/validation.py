@@ -22,6 +22,7 @@ The rules, in the order in which Apache Kafka judges them:
 from headwater.base.errors import CorruptRecordError, ErrorCode
 from headwater.base.record.batch import (
     ATTRIBUTES_POS,
+    BATCH_HEADER_BYTES,
     BATCH_LENGTH_MIN,
     COMPRESSION_MASK,
     CONTROL_MASK,
@@ -32,25 +33,29 @@ from headwater.base.record.batch import (
     BatchHeader,
     parse_header,
 )
-from headwater.base.record.codecs import ZSTD
+from headwater.base.record.codecs import Codec
 from headwater.base.record.crc import crc32c
 from headwater.base.record.varint import BytesLike
 
+_CODEC_MAX = int(max(Codec))
 _FORBIDDEN_ATTRIBUTES = CONTROL_MASK | TIMESTAMP_TYPE_MASK
 _unpack_header = HEADER.unpack_from
 
 
-def validate_for_append(
-    buffer: BytesLike, pos: int, end: int, max_message_bytes: int
-) -> BatchHeader:
-    """Check that `pos`..`end` holds exactly one batch that a client may append.
+def validate_for_append(buffer: BytesLike, *, size_max: int) -> BatchHeader:
+    """Check that the buffer holds exactly one batch that a client may append.
+
+    Args:
+        buffer: What a produce request carries for one partition, and nothing else.
+        size_max: The topic's `max.message.bytes`.
 
     Raises:
         CorruptRecordError: It does not; the code is the one a Kafka client expects.
     """
-    if end - pos < HEADER.size or len(buffer) < end:
-        raise _explain(buffer, pos, end, max_message_bytes)
-    fields = _unpack_header(buffer, pos)
+    buffer_bytes = len(buffer)
+    if buffer_bytes < BATCH_HEADER_BYTES:
+        raise _explain(buffer, size_max)
+    fields = _unpack_header(buffer)
     (
         base_offset,
         batch_length,
@@ -66,32 +71,32 @@ def validate_for_append(
         base_sequence,
         record_count,
     ) = fields
-    size_bytes = batch_length + SIZE_OVERHEAD_BYTES
     if (
-        size_bytes == end - pos
+        batch_length == buffer_bytes - SIZE_OVERHEAD_BYTES
         and magic == MAGIC
-        and size_bytes <= max_message_bytes
-        and attributes & COMPRESSION_MASK <= ZSTD
+        and buffer_bytes <= size_max
+        and attributes & COMPRESSION_MASK <= _CODEC_MAX
         and not attributes & _FORBIDDEN_ATTRIBUTES
         and base_offset == 0
         and record_count == last_offset_delta + 1
         and record_count > 0
         and (producer_id < 0 or base_sequence >= 0)
-        and crc32c(memoryview(buffer)[pos + ATTRIBUTES_POS : end]) == crc
+        and crc32c(memoryview(buffer)[ATTRIBUTES_POS:]) == crc
     ):
         return tuple.__new__(BatchHeader, fields)
-    raise _explain(buffer, pos, end, max_message_bytes)
+    raise _explain(buffer, size_max)
 
 
-def _explain(buffer: BytesLike, pos: int, end: int, max_message_bytes: int) -> CorruptRecordError:
+def _explain(buffer: BytesLike, size_max: int) -> CorruptRecordError:
     """Find the first rule that the batch breaks, away from the path of good batches."""
-    left = min(end, len(buffer)) - pos
-    if left < HEADER.size:
-        return _invalid(f"a record batch has at least {HEADER.size} bytes, {left} were sent")
-    header = parse_header(buffer, pos)
+    if len(buffer) < BATCH_HEADER_BYTES:
+        return _invalid(
+            f"a record batch has at least {BATCH_HEADER_BYTES} bytes, {len(buffer)} were sent"
+        )
+    header = parse_header(buffer)
     return (
-        _explain_frame(header, left)
-        or _explain_size_and_crc(header, buffer, pos, max_message_bytes)
+        _explain_frame(header, len(buffer))
+        or _explain_size_and_crc(header, buffer, size_max)
         or _explain_fields(header)
     )
 
@@ -111,22 +116,22 @@ def _explain_frame(header: BatchHeader, left: int) -> CorruptRecordError | None:
         return _invalid(
             f"exactly one batch is allowed, {left - header.size_bytes} bytes follow the first"
         )
-    if header.compression > ZSTD:
+    if header.codec > _CODEC_MAX:
         return CorruptRecordError(
-            f"compression {header.compression} is unknown", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+            f"compression {header.codec} is unknown", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         )
     return None
 
 
 def _explain_size_and_crc(
-    header: BatchHeader, buffer: BytesLike, pos: int, max_message_bytes: int
+    header: BatchHeader, buffer: BytesLike, size_max: int
 ) -> CorruptRecordError | None:
-    if header.size_bytes > max_message_bytes:
+    if header.size_bytes > size_max:
         return CorruptRecordError(
-            f"the batch has {header.size_bytes} bytes, the topic allows {max_message_bytes}",
+            f"the batch has {header.size_bytes} bytes, the topic allows {size_max}",
             ErrorCode.MESSAGE_TOO_LARGE,
         )
-    actual = crc32c(memoryview(buffer)[pos + ATTRIBUTES_POS : pos + header.size_bytes])
+    actual = crc32c(memoryview(buffer)[ATTRIBUTES_POS:])
     if actual != header.crc:
         return CorruptRecordError(
             f"the checksum of the batch is {actual:#010x}, its header says {header.crc:#010x}"

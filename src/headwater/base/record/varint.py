@@ -67,6 +67,17 @@ def decode_unsigned_varint(buffer: BytesLike, pos: int) -> tuple[int, int]:
 
 def decode_varint(buffer: BytesLike, pos: int) -> tuple[int, int]:
     """Read a signed number of at most 32 bits; see `decode_unsigned_varint`."""
+    # Nearly all numbers of a record have one or two bytes, and these need no bound on their bits.
+    try:
+        folded = buffer[pos]
+        if folded < 128:
+            return (folded >> 1) ^ -(folded & 1), pos + 1
+        high = buffer[pos + 1]
+        if high < 128:
+            folded += (high - 1) << 7
+            return (folded >> 1) ^ -(folded & 1), pos + 2
+    except IndexError:
+        raise _ends_inside(pos) from None
     folded, pos = _decode(buffer, pos, VARINT_BYTES_MAX, 32)
     return (folded >> 1) ^ -(folded & 1), pos
 
@@ -92,8 +103,12 @@ def _decode(buffer: BytesLike, pos: int, bytes_max: int, bits: int) -> tuple[int
                 )
             byte = buffer[pos]
     except IndexError:
-        raise CorruptRecordError(f"the data ends inside the number at byte {start}") from None
+        raise _ends_inside(start) from None
     value |= byte << shift
     if value >> bits:
         raise CorruptRecordError(f"the number at byte {start} does not fit {bits} bits")
     return value, pos + 1
+
+
+def _ends_inside(start: int) -> CorruptRecordError:
+    return CorruptRecordError(f"the data ends inside the number at byte {start}")
