@@ -85,11 +85,11 @@ bench: setup
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 bench-%: setup
-	$(BIN)/python -m benchmarks.$* $(BENCH_ARGS)
+	$(BIN)/python -m benchmarks.$(subst -,_,$*) $(BENCH_ARGS)
 
 crash-%: setup
-	$(BIN)/python -m tests.crash.$* --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(CRASH_ARGS)
+	$(BIN)/python -m tests.crash.$(subst -,_,$*) --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(CRASH_ARGS)
 
 docs: setup
 	$(BIN)/python -m pytest tests/docs -q
-	$(BIN)/zensical build --clean
+	$(BIN)/zensical build --clean --strict
