@@ -71,6 +71,7 @@ class Setting:
         dynamic: Whether a running broker can take a new value.
         server_default: For topics: the broker setting that gives the default.
         also_allowed: One number outside the range that has a meaning of its own.
+        items_like: For lists: the pattern of an item, and how to say it.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Setting:
     dynamic: bool = False
     server_default: str | None = None
     also_allowed: int | None = None
+    items_like: tuple[str, str] | None = None
 
     @property
     def field(self) -> str:
@@ -146,13 +148,8 @@ class Setting:
         """Raise INVALID_CONFIG unless the value is inside the range and among the choices."""
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             self._check_range(value)
-        elif self.choices and isinstance(value, str):
-            items = value.split(",") if self.kind is Kind.LIST and value else [value]
-            if len(set(items)) != len(items):
-                raise self._refuse(value, "Duplicate values are not allowed")
-            for item in items:
-                if item not in self.choices:
-                    raise self._refuse(item, f"String must be one of: {', '.join(self.choices)}")
+        elif isinstance(value, str):
+            self._check_words(value)
 
     def allowed(self) -> str:
         """Say what the setting may be, in a few words for people."""
@@ -165,6 +162,20 @@ class Setting:
         bounds = f"{_plain(self.low)} to {_plain(self.high)}".replace("to any", "or more")
         return bounds if self.also_allowed is None else f"{bounds}, or {self.also_allowed}"
 
+    def _check_words(self, value: str) -> None:
+        items = [value]
+        if self.kind is Kind.LIST:
+            items = value.split(",") if value else []
+        if self.choices:
+            for item in items:
+                if item not in self.choices:
+                    raise self._refuse(item, f"String must be one of: {', '.join(self.choices)}")
+        if self.items_like is not None:
+            pattern, form = self.items_like
+            if items != ["*"] and not all(re.fullmatch(pattern, item) for item in items):
+                shown = f"[{', '.join(items)}]"
+                raise self._refuse(shown, f"{self.name} must be the literal '*' or {form}")
+
     def _typed(self, text: str) -> Value:
         if self.kind is Kind.BOOLEAN:
             lowered = text.lower()
@@ -174,7 +185,12 @@ class Setting:
         if self.kind is Kind.STRING:
             return text
         if self.kind is Kind.LIST:
-            return ",".join(item.strip() for item in text.split(",")) if text else ""
+            # A word said twice means no more than once: Kafka keeps the first.
+            items = dict.fromkeys(item.strip() for item in text.split(",")) if text else {}
+            if "" in items:
+                message = f"Configuration '{self.name}' values must not be empty."
+                raise KafkaError(ErrorCode.INVALID_CONFIG, message)
+            return ",".join(items)
         if self.kind is Kind.DOUBLE:
             try:
                 number = float(text)
@@ -194,7 +210,12 @@ class Setting:
         raise self._refuse(text, f"Not a number of type {self.kind.name}")
 
     def _check_range(self, value: float) -> None:
-        if value == self.also_allowed:
+        if self.also_allowed is not None:
+            low, high = _plain(self.low), _plain(self.high)
+            inside = (self.low or 0) <= value and (self.high is None or value <= self.high)
+            if not inside and value != self.also_allowed:
+                bounds = f"at least {low}" if self.high is None else f"between {low} and {high}"
+                raise self._refuse(value, f"Value must be {bounds} or equal to {self.also_allowed}")
             return
         if self.low is not None and value < self.low:
             raise self._refuse(value, f"Value must be at least {_plain(self.low)}")
@@ -234,6 +255,7 @@ def setting(  # noqa: PLR0913 - one keyword per fact, all of them optional
     dynamic: bool = False,
     server_default: str | None = None,
     also_allowed: int | None = None,
+    items_like: tuple[str, str] | None = None,
 ) -> Any:  # noqa: ANN401 - stands on the right of fields of every type
     """Declare a dataclass field that is a setting; see ``Setting`` for the arguments."""
     facts = {
@@ -248,6 +270,7 @@ def setting(  # noqa: PLR0913 - one keyword per fact, all of them optional
         "dynamic": dynamic,
         "server_default": server_default,
         "also_allowed": also_allowed,
+        "items_like": items_like,
     }
     return dataclasses.field(default=default, metadata={"setting": facts})
 
@@ -291,13 +314,10 @@ def parse_all(
     Raises:
         KafkaError: INVALID_CONFIG for the first name or value that is wrong.
     """
-    values = {}
-    for name, text in given.items():
-        known = settings.get(name)
-        if known is None:
+    for name in given:
+        if name not in settings:
             raise unknown(name)
-        values[known.field] = known.parse(text)
-    return values
+    return {settings[name].field: settings[name].parse(text) for name, text in given.items()}
 
 
 def _units_of(name: str) -> Mapping[str, int]:

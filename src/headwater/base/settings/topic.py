@@ -23,6 +23,13 @@ from headwater.base.settings.setting import (
 )
 
 _DAY_MS = 86_400_000
+_REPLICAS = (
+    r"\d+:\d+",
+    (
+        "a list of replicas in the following format: "
+        "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +110,7 @@ class TopicConfig:
         "",
         "Replicas whose replication is throttled; kept for tools, without effect on one node.",
         kind=Kind.LIST,
+        items_like=_REPLICAS,
     )
     index_interval_bytes: int = setting(
         4096,
@@ -115,6 +123,7 @@ class TopicConfig:
         "",
         "Replicas whose replication is throttled; kept for tools, without effect on one node.",
         kind=Kind.LIST,
+        items_like=_REPLICAS,
     )
     local_retention_bytes: int = setting(
         -2,
@@ -289,6 +298,10 @@ class TopicConfig:
         Raises:
             KafkaError: INVALID_CONFIG, naming the key, the value and what is allowed.
         """
+        for name, text in configs.items():
+            if text is None:
+                message = f"Null value not supported for topic configs: {name}"
+                raise KafkaError(ErrorCode.INVALID_CONFIG, message)
         values: dict[str, Value] = parse_all(TOPIC_SETTINGS, configs, unknown_topic_config)
         parsed = dataclasses.replace(defaults or cls(), **values)  # type: ignore[arg-type]
         parsed.check_together()
