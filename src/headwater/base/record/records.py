@@ -14,7 +14,7 @@ batch and are read back. The header's fields are `batch`'s, compression is `code
 
 Reading first proves the batch whole (size, magic, checksum), so what fails afterwards was sent
 wrong and carries INVALID_RECORD. Nothing here is on the way of a produced or fetched batch: pure
-Python reads and writes 0.5 to 0.9 million records a second.
+Python reads 0.8 and writes 2 million records of 100 bytes a second.
 
 Header keys that are not UTF-8 survive a round trip: their bytes come as lone surrogates
 (`surrogateescape`), which whoever prints them must replace.
@@ -46,11 +46,10 @@ from headwater.base.record.batch import (
 )
 from headwater.base.record.codecs import Codec, compress, decompress
 from headwater.base.record.varint import (
-    UNFOLDED,
+    VARINTS,
     BytesLike,
     decode_varint,
     decode_varlong,
-    encode_unsigned_varint,
     encode_varint,
 )
 
@@ -61,7 +60,8 @@ A producer holds its records unpacked before it sends them, so an honest batch s
 """
 
 NULL: Final = encode_varint(-1)
-RECORD_ATTRIBUTES: Final = b"\x00"
+NO_ATTRIBUTES: Final = b"\x00"
+NO_HEADERS: Final = encode_varint(0)
 
 Header = tuple[str, bytes | None]
 
@@ -207,63 +207,83 @@ def build_batch(  # noqa: PLR0913  the fields of a header, all but the records o
 
 def _encode_records(records: Sequence[Record], base_timestamp: int) -> bytes:
     parts: list[bytes] = []
-    unsigned = encode_unsigned_varint
-    # Folding a number that is not negative is a shift, so only the timestamp needs encode_varint.
-    for delta, (_, timestamp, key, value, headers) in enumerate(records):
+    varints = VARINTS
+    for offset, (_, timestamp, key, value, headers) in enumerate(records):
         body = b"".join(
             (
-                RECORD_ATTRIBUTES,
-                encode_varint(timestamp - base_timestamp),
-                unsigned(delta << 1),
-                *((NULL,) if key is None else (unsigned(len(key) << 1), key)),
-                *((NULL,) if value is None else (unsigned(len(value) << 1), value)),
-                _encode_headers(headers) if headers else RECORD_ATTRIBUTES,
+                NO_ATTRIBUTES,
+                varints[timestamp - base_timestamp],
+                varints[offset],
+                NULL if key is None else varints[len(key)],
+                key or b"",
+                NULL if value is None else varints[len(value)],
+                value or b"",
+                _encode_headers(headers) if headers else NO_HEADERS,
             )
         )
-        parts.append(unsigned(len(body) << 1))
+        parts.append(varints[len(body)])
         parts.append(body)
     return b"".join(parts)
 
 
 def _encode_headers(headers: Sequence[Header]) -> bytes:
-    parts = [encode_varint(len(headers))]
+    parts = [VARINTS[len(headers)]]
     for key, value in headers:
         name = key.encode("utf-8", "surrogateescape")
-        parts += (encode_varint(len(name)), name)
-        if value is None:
-            parts.append(NULL)
-        else:
-            parts += (encode_varint(len(value)), value)
+        parts += (VARINTS[len(name)], name)
+        parts += (NULL,) if value is None else (VARINTS[len(value)], value)
     return b"".join(parts)
 
 
 def _walk(header: BatchHeader, data: bytes) -> Iterator[tuple[int, int, int, int]]:
     """Yield (timestamp delta, offset delta, position of the key, end) of every record.
 
-    An IndexError out of here, too, means that a record runs past the end of the data.
+    Numbers of one or two bytes are read in place: calling for each takes half as long again. An
+    IndexError out of here means that a record runs past the end of the data.
     """
     at = 0
     size = len(data)
     for _ in range(header.record_count):
-        length = UNFOLDED[data[at]]
-        if length is None:
-            length, at = decode_varint(data, at)
+        folded = data[at]
+        at += 1
+        if folded > 127:
+            high = data[at]
+            if high > 127:
+                length, at = decode_varint(data, at - 1)
+            else:
+                folded += (high - 1) << 7
+                length = (folded >> 1) ^ -(folded & 1)
+                at += 1
         else:
-            at += 1
+            length = (folded >> 1) ^ -(folded & 1)
         end = at + length
         if length < 0 or end > size:
             raise CorruptRecordError(f"it claims {length} bytes, {size - at} are left")
         at += 1
-        timestamp = UNFOLDED[data[at]]
-        if timestamp is None:
-            timestamp, at = decode_varlong(data, at)
+        folded = data[at]
+        at += 1
+        if folded > 127:
+            high = data[at]
+            if high > 127:
+                timestamp, at = decode_varlong(data, at - 1)
+            else:
+                folded += (high - 1) << 7
+                timestamp = (folded >> 1) ^ -(folded & 1)
+                at += 1
         else:
-            at += 1
-        offset = UNFOLDED[data[at]]
-        if offset is None:
-            offset, at = decode_varint(data, at)
+            timestamp = (folded >> 1) ^ -(folded & 1)
+        folded = data[at]
+        at += 1
+        if folded > 127:
+            high = data[at]
+            if high > 127:
+                offset, at = decode_varint(data, at - 1)
+            else:
+                folded += (high - 1) << 7
+                offset = (folded >> 1) ^ -(folded & 1)
+                at += 1
         else:
-            at += 1
+            offset = (folded >> 1) ^ -(folded & 1)
         yield timestamp, offset, at, end
         at = end
     if at != size:
@@ -274,19 +294,19 @@ def _read_records(header: BatchHeader, data: bytes, records: list[Record]) -> No
     base_offset = header.base_offset
     base_timestamp, append_time = _timestamps_of(header)
     for timestamp, offset, start, end in _walk(header, data):
-        at = start
-        length = UNFOLDED[data[at]]
-        if length is None or length < 0:
-            key, at = _read_bytes(data, at, end)
+        # An odd byte is a negative length, one above 127 is a long one: both are rare here.
+        folded = data[start]
+        if folded > 127 or folded & 1:
+            key, at = _read_bytes(data, start, end)
         else:
-            at += length + 1
-            key = data[at - length : at]
-        length = UNFOLDED[data[at]]
-        if length is None or length < 0:
+            at = start + 1 + (folded >> 1)
+            key = data[start + 1 : at]
+        folded = data[at]
+        if folded > 127 or folded & 1:
             value, at = _read_bytes(data, at, end)
         else:
-            at += length + 1
-            value = data[at - length : at]
+            at += 1 + (folded >> 1)
+            value = data[at - (folded >> 1) : at]
         headers: tuple[Header, ...] = ()
         if data[at]:
             headers, at = _read_headers(data, at, end)
