@@ -30,15 +30,21 @@ help:
 	@echo "make crash-NAME       a crash campaign (ROUNDS=200 SEED=...)"
 	@echo "make docs             run the snippets and build the site"
 
-# Stamps make a second run cost nothing; each is older than what it was made from only when stale.
+# Debian keeps ensurepip in a package of its own; a pip that is already there can stand in for it.
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	  echo "Headwater needs Python 3.11 or newer; try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
-	  echo "python3 cannot make virtual environments here." >&2; \
-	  echo "Install that part first: apt install python3-venv (Debian, Ubuntu)." >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
+	  echo "Headwater needs Python 3.11 or newer: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@if $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null; then \
+	  $(PYTHON) -m venv $(VENV); \
+	elif $(PYTHON) -c 'import pip, venv' 2>/dev/null; then \
+	  $(PYTHON) -m venv --without-pip $(VENV) && \
+	  $(PYTHON) -m pip --quiet --python $(BIN)/python install pip || { rm -rf $(VENV); exit 1; }; \
+	else \
+	  echo "$(PYTHON) cannot make virtual environments: its venv or ensurepip module is missing." >&2; \
+	  echo "On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; \
+	fi
 
+# A stamp is newer than all it was made from, so that a second run costs nothing.
 $(VENV)/run.stamp: $(BIN)/python pyproject.toml requirements/run.txt
 	$(PIP) install --quiet --only-binary :all: -r requirements/run.txt
 	$(PIP) install --quiet --no-deps -e .
