@@ -26,7 +26,8 @@ Done = Callable[[OSError | None], None]
 _KERNEL_SYNCS_MAX = 512
 # Four threads were the fastest pool measured; more only queue at the journal.
 _THREADS = 4
-# A thread that has synced waits this long for the interpreter while the loop is busy.
+# A thread that has synced waits up to this long for the interpreter while the loop is busy; it is
+# a setting of the whole process, so it is touched only where threads do all the syncing.
 _SWITCH_INTERVAL_S = 0.0005
 
 
@@ -47,6 +48,7 @@ def choose_syncer(loop: asyncio.AbstractEventLoop) -> Syncer:
     try:
         return KernelSyncer(loop, KernelAio(_KERNEL_SYNCS_MAX))
     except OSError:
+        sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_INTERVAL_S))
         return ThreadSyncer(loop)
 
 
@@ -77,7 +79,6 @@ class ThreadSyncer:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="sync")
         self._unfinished = 0
         self._done: Done | None = None
-        sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_INTERVAL_S))
 
     def start(self, items: Sequence[Syncable], done: Done) -> None:
         """Deal the items out; each thread reports once."""
