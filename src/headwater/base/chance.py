@@ -7,7 +7,6 @@ test can seed.
 import os
 from typing import Protocol
 
-
 _DASH = 62  # the value of "-" in url-safe base64
 
 
