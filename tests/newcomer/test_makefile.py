@@ -9,18 +9,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-TARGETS = [
-    "setup",
-    "demo",
-    "test",
-    "test-newcomer",
-    "lint",
-    "peers",
-    "bench",
-    "bench-broker",
-    "crash-broker",
-    "docs",
-]
+TARGETS = (
+    *("setup", "demo", "test", "test-newcomer", "lint", "peers"),
+    *("bench", "bench-broker", "crash-broker", "docs"),
+)
 
 
 def make(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
