@@ -95,6 +95,22 @@ def test_a_descriptor_closed_in_flight_is_still_synced(aio: KernelAio, tmp_path:
     assert reap(aio, 1) == [Ended(descriptor, 0)]
 
 
+def test_a_negative_result_is_the_number_of_the_error(
+    aio: KernelAio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event = struct.pack("<QQqq", 17, 0, -errno.EIO, 0)
+
+    def end_with_an_error(*_: object) -> int:
+        ctypes.memmove(aio._events, event, len(event))
+        return 1
+
+    monkeypatch.setattr(aio, "_call", end_with_an_error)
+    os.eventfd_write(aio.eventfd, 1)
+
+    assert aio.reap() == [Ended(17, errno.EIO)]
+    monkeypatch.undo()
+
+
 def test_another_machine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "pdp11")
     with pytest.raises(OSError, match="pdp11"):

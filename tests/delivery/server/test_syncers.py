@@ -176,6 +176,38 @@ def test_the_kernel_needs_no_thread_for_plain_files(tmp_path: Path) -> None:
     assert counts == [before]
 
 
+@linux_only
+def test_a_list_is_not_done_while_a_wrapper_is_still_syncing(tmp_path: Path) -> None:
+    released = threading.Event()
+
+    class Slow(CountedFile):
+        def sync(self) -> None:
+            assert released.wait(20)
+            super().sync()
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        aio = KernelAio(4)
+        ended_in_kernel = asyncio.Event()
+        syncer = KernelSyncer(loop, aio)
+        on_ended = syncer._on_ended
+
+        def watch() -> None:
+            on_ended()
+            ended_in_kernel.set()
+
+        loop.add_reader(aio.eventfd, watch)
+        done: asyncio.Future[OSError | None] = loop.create_future()
+        syncer.start([*real_files(tmp_path, 1), Slow(tmp_path / "slow")], done.set_result)
+        await ended_in_kernel.wait()
+        assert not done.done()
+        released.set()
+        assert await done is None
+        syncer.close()
+
+    asyncio.run(run())
+
+
 def test_threads_are_the_choice_where_the_kernel_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: int) -> KernelAio:
         raise PermissionError(errno.EPERM, "sandboxed")
