@@ -1,7 +1,9 @@
 """Fixtures and settings every test shares."""
 
 import os
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,6 +26,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "apache_kafka_node" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.peer)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print how long each suite took: the tests of one folder, added up over all workers."""
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds["/".join(Path(report.location[0]).parts[:2])] += report.duration
+    terminalreporter.section("seconds per suite")
+    for suite, total_s in seconds.most_common():
+        terminalreporter.write_line(f"{total_s:8.1f}  {suite}")
 
 
 @pytest.fixture(scope="session")
