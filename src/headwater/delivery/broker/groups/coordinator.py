@@ -1,0 +1,220 @@
+"""The group coordinator: one door for everything that clients and tools want of groups.
+
+This file alone decides how the parts below are put together, and how they are rebuilt from the
+log when the broker starts. It judges no request itself: `joining`, `membership` and `offsets` do.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from headwater.base.chance import Chance
+from headwater.base.clock import Clock, Timer, Timers
+from headwater.base.errors import ErrorCode, MalformedMessageError
+from headwater.base.settings import BrokerSettings
+from headwater.delivery.broker.groups.group import Group
+from headwater.delivery.broker.groups.joining import Joining
+from headwater.delivery.broker.groups.membership import Membership
+from headwater.delivery.broker.groups.offset_store import (
+    CommittedOffset,
+    OffsetStore,
+    PartitionKey,
+)
+from headwater.delivery.broker.groups.offsets import Offsets
+from headwater.delivery.broker.groups.offsets_topic import OffsetsTopic
+from headwater.delivery.broker.groups.rebalancing import Rebalancing
+from headwater.delivery.broker.groups.records import decode_entry
+from headwater.delivery.broker.groups.states import GroupState
+from headwater.delivery.broker.groups.table import GroupTable
+from headwater.delivery.broker.groups.values import (
+    CommitRequest,
+    GroupDescription,
+    JoinRequest,
+    JoinResult,
+    LeavingMember,
+    SyncRequest,
+    SyncResult,
+)
+from headwater.delivery.broker.groups.waiting import Waiting
+from headwater.delivery.broker.topics import Topics
+
+_log = logging.getLogger(__name__)
+
+
+class _BrokerTopics:
+    """The broker's topics, as the groups need to know them."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    def topic_id(self, topic: str) -> bytes | None:
+        found = self._topics.get(topic)
+        return found.topic_id if found is not None else None
+
+    def has_partition(self, topic: str, partition: int) -> bool:
+        return self._topics.partition(topic, partition) is not None
+
+
+class Groups:
+    """All consumer groups of this node."""
+
+    def __init__(
+        self,
+        *,
+        topics: Topics,
+        settings: BrokerSettings,
+        clock: Clock,
+        timers: Timers,
+        chance: Chance,
+    ) -> None:
+        self._settings = settings
+        self._timers = timers
+        self._log = OffsetsTopic(topics, settings, clock)
+        self._store = OffsetStore()
+        self._table = GroupTable(clock, self._store)
+        self._rebalancing = Rebalancing(
+            table=self._table, log=self._log, settings=settings, clock=clock, timers=timers
+        )
+        self._joining = Joining(
+            table=self._table,
+            rebalancing=self._rebalancing,
+            log=self._log,
+            settings=settings,
+            chance=chance,
+        )
+        self._membership = Membership(
+            table=self._table, rebalancing=self._rebalancing, log=self._log
+        )
+        self._offsets = Offsets(
+            table=self._table,
+            store=self._store,
+            rebalancing=self._rebalancing,
+            log=self._log,
+            topics=_BrokerTopics(topics),
+            settings=settings,
+            clock=clock,
+        )
+        self._expiry_timer: Timer | None = None
+        topics.when_deleted(self._offsets.topic_deleted)
+
+    # From start to stop
+
+    def load(self) -> None:
+        """Rebuild all groups and offsets from the log; every member gets a new session."""
+        for key, value in self._log.newest().items():
+            try:
+                entry = decode_entry(key, value)
+            except MalformedMessageError as error:
+                _log.warning("a record of the offsets topic was skipped: %s", error.message)
+                continue
+            match entry:
+                case Group():
+                    self._table.put(entry)
+                case (group_id, partition, committed):
+                    self._store.put(group_id, partition, committed)
+                case None:
+                    pass
+        for group_id in self._store.groups():
+            self._table.get_or_create(group_id)
+        self._offsets.forget_orphans()
+        for group in self._table:
+            for member in group.members.values():
+                self._rebalancing.heard_of(group, member)
+            if len(group.members) > self._settings.group_max_size:
+                self._rebalancing.prepare(group, "it has more members than are allowed now")
+        _log.info("loaded %d groups", len(self._table))
+        self._start_expiry_timer()
+
+    def close(self) -> None:
+        """Stop all timers; whoever waits is told to look for another coordinator."""
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
+        for group in self._table:
+            self._rebalancing.close(group)
+
+    def _start_expiry_timer(self) -> None:
+        self._expiry_timer = self._timers.after(
+            self._settings.offsets_retention_check_interval_ms, self._expire
+        )
+
+    def _expire(self) -> None:
+        self._offsets.expire()
+        self._start_expiry_timer()
+
+    # Members
+
+    def join(
+        self, request: JoinRequest, reply: Callable[[JoinResult], None]
+    ) -> Waiting[JoinResult]:
+        """Let a consumer in, or say why not."""
+        return self._joining.join(request, reply)
+
+    def sync(
+        self, request: SyncRequest, reply: Callable[[SyncResult], None]
+    ) -> Waiting[SyncResult]:
+        """Hand a member its assignment, when there is one."""
+        return self._membership.sync(request, reply)
+
+    def heartbeat(
+        self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int
+    ) -> ErrorCode:
+        """Prolong a member's session and tell it whether it has to join again."""
+        return self._membership.heartbeat(group_id, member_id, group_instance_id, generation_id)
+
+    def leave(
+        self,
+        group_id: str,
+        leaving: Sequence[LeavingMember],
+        reply: Callable[[ErrorCode, Sequence[ErrorCode]], None],
+    ) -> None:
+        """Let members go."""
+        self._membership.leave(group_id, leaving, reply)
+
+    # Offsets
+
+    def commit(self, request: CommitRequest, reply: Callable[[Sequence[ErrorCode]], None]) -> None:
+        """Store offsets; answers one error per partition when they are durable."""
+        self._offsets.commit(request, reply)
+
+    def committed(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
+        """Return how far a group has read a partition, None if it never said."""
+        return self._store.get(group_id, topic, partition)
+
+    def all_committed(self, group_id: str) -> Mapping[PartitionKey, CommittedOffset]:
+        """Return all offsets of a group."""
+        return self._store.of_group(group_id)
+
+    def when_stable(self, group_id: str, action: Callable[[], None]) -> None:
+        """Run the action when every commit that was accepted so far can be read."""
+        self._offsets.when_stable(group_id, action)
+
+    def committed_offsets(self, topic: str, partition: int) -> Iterable[tuple[str, int]]:
+        """Return group and offset of everyone who has committed for a partition."""
+        return self._store.of_partition(topic, partition)
+
+    def delete_offsets(
+        self,
+        group_id: str,
+        partitions: Sequence[PartitionKey],
+        reply: Callable[[ErrorCode, Sequence[ErrorCode]], None],
+    ) -> None:
+        """Delete offsets that no member reads on from."""
+        self._offsets.delete_offsets(group_id, partitions, reply)
+
+    # Tools
+
+    def delete(self, group_id: str, reply: Callable[[ErrorCode], None]) -> None:
+        """Delete a group without members, with all its offsets."""
+        self._offsets.delete_group(group_id, reply)
+
+    def describe(self, group_id: str) -> GroupDescription | None:
+        """Describe one group, None if there is no such group."""
+        group = self._table.get(group_id)
+        return group.describe() if group is not None else None
+
+    def describe_all(self) -> list[GroupDescription]:
+        """Describe all groups."""
+        return [group.describe() for group in self._table]
+
+    def listing(self) -> list[tuple[str, str, GroupState]]:
+        """Return id, protocol type and state of all groups, without looking at their members."""
+        return [(group.group_id, group.protocol_type or "", group.state) for group in self._table]

@@ -1,0 +1,68 @@
+"""What the groups need from the rest of the broker.
+
+This file alone states these needs; everything here can be doubled in a test.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+
+class Entry(NamedTuple):
+    """One record for the offsets topic; without a value it is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+
+class GroupSettings(Protocol):
+    """The settings that decide about groups, by Kafka's names."""
+
+    @property
+    def group_initial_rebalance_delay_ms(self) -> int: ...  # noqa: D102
+    @property
+    def group_min_session_timeout_ms(self) -> int: ...  # noqa: D102
+    @property
+    def group_max_session_timeout_ms(self) -> int: ...  # noqa: D102
+    @property
+    def group_max_size(self) -> int: ...  # noqa: D102
+    @property
+    def offset_metadata_max_bytes(self) -> int: ...  # noqa: D102
+    @property
+    def offsets_retention_minutes(self) -> int: ...  # noqa: D102
+    @property
+    def offsets_retention_check_interval_ms(self) -> int: ...  # noqa: D102
+    @property
+    def offsets_topic_num_partitions(self) -> int: ...  # noqa: D102
+
+
+class OffsetsLog(Protocol):
+    """Where groups and offsets are written down."""
+
+    def append(
+        self, group_id: str, entries: Sequence[Entry], when_durable: Callable[[], None]
+    ) -> None:
+        """Write records of one group, all or none; run the action when they are durable.
+
+        What was appended earlier for the same group becomes durable, and has its action run,
+        earlier or at the same time. The action may run before this returns.
+
+        Raises:
+            KafkaError: Nothing was written, and the action will not run.
+        """
+        ...
+
+    def when_settled(self, group_id: str, action: Callable[[], None]) -> None:
+        """Run the action when all that was appended for the group so far is durable."""
+        ...
+
+
+class KnownTopics(Protocol):
+    """Which topics exist at this moment."""
+
+    def topic_id(self, topic: str) -> bytes | None:
+        """Return the id of a topic, None if there is no such topic."""
+        ...
+
+    def has_partition(self, topic: str, partition: int) -> bool:
+        """Whether the partition exists."""
+        ...

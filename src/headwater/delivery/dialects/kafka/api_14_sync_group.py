@@ -1,0 +1,46 @@
+"""SyncGroup: v0-5.
+
+Behaviour:
+* The leader's request carries everybody's assignment; all are answered when it is durable.
+* In a Stable group the assignment is answered at once.
+* A rebalance that begins meanwhile answers REBALANCE_IN_PROGRESS.
+
+Version notes:
+* v3: group.instance.id (KIP-345). v5: protocol type and name are checked (KIP-559).
+"""
+
+from headwater.delivery.broker.groups.values import SyncRequest, SyncResult
+from headwater.delivery.dialects.kafka.call import Call
+from headwater.delivery.wire.kafka import messages
+
+KEY = 14
+VERSIONS = (0, 5)
+
+
+def handle(call: Call, request: messages.SyncGroupRequest) -> None:
+    """Hand the member its assignment."""
+
+    def reply(result: SyncResult) -> None:
+        call.reply(
+            messages.SyncGroupResponse(
+                error_code=result.error,
+                protocol_type=result.protocol_type,
+                protocol_name=result.protocol_name,
+                assignment=result.assignment,
+            )
+        )
+
+    waiting = call.broker.groups.sync(
+        SyncRequest(
+            group_id=request.group_id,
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            generation_id=request.generation_id,
+            protocol_type=request.protocol_type,
+            protocol_name=request.protocol_name,
+            assignments={item.member_id: item.assignment for item in request.assignments},
+        ),
+        reply,
+    )
+    if not waiting.answered:
+        call.on_cancel(waiting.abandon)
