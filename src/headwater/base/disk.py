@@ -12,6 +12,7 @@ The contract that every implementation keeps, and that the log relies on:
 * ``sync`` may be called from another thread than the one that appends.
 """
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -142,42 +143,52 @@ class DirectorySync:
         self.path = path
 
     def sync(self) -> None:
-        """Make the directory's names durable."""
-        self._disk.sync_directory(self.path)
+        """Make the directory's names durable; one that was deleted meanwhile has none."""
+        with contextlib.suppress(FileNotFoundError):
+            self._disk.sync_directory(self.path)
 
 
-def write_aside(disk: Disk, path: str, content: bytes) -> str:
-    """Write the content, durably, beside ``path``; the first half of a replacement.
+def replace_file(disk: Disk, path: str, content: bytes) -> None:
+    """Give ``path`` this content, durably, so that a crash leaves the old or the new whole.
 
-    Whatever goes wrong here, ``path`` is as it was.
-
-    Returns:
-        The name of the new file, for ``adopt``.
+    Raises:
+        OSError: ``path`` is as it was. Only EIO may mean that nobody knows which content a later
+            start will find, so whoever meets it must stop writing (``is_full`` tells them apart).
     """
     temporary = f"{path}.tmp"
     if disk.exists(temporary):
         disk.remove(temporary)
-    file = disk.open(temporary, create=True)
     try:
-        file.append([content])
-        file.sync()
-    finally:
-        file.close()
-    return temporary
+        file = disk.open(temporary, create=True)
+        try:
+            file.append([content])
+            file.sync()
+        finally:
+            file.close()
+        disk.rename(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            disk.remove(temporary)
+        raise
+    sync_names(disk, parent_directory(path))
 
 
-def adopt(disk: Disk, temporary: str, path: str) -> None:
-    """Give what ``write_aside`` wrote its name, durably; the second half of a replacement.
+def sync_names(disk: Disk, directory: str) -> None:
+    """Make the names in a directory durable.
 
-    When this fails, nobody knows which of the two a later start will find.
+    Raises:
+        OSError: Always EIO, also where the disk said that it is full: after a failed sync, whatever
+            the reason, nobody knows what is durable.
     """
-    disk.rename(temporary, path)
-    disk.sync_directory(parent_directory(path))
+    try:
+        disk.sync_directory(directory)
+    except OSError as error:
+        raise OSError(errno.EIO, f"cannot be synced: {error}", directory) from error
 
 
-def replace_file(disk: Disk, path: str, content: bytes) -> None:
-    """Give ``path`` this content, durably, so that a crash leaves the old or the new whole."""
-    adopt(disk, write_aside(disk, path, content), path)
+def is_full(error: OSError) -> bool:
+    """Tell whether the disk is merely full: the one failure after which writing may go on."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def parent_directory(path: str) -> str:
