@@ -115,7 +115,7 @@ def decompress(codec: int, data: BytesLike, limit_bytes: int) -> bytes:
     if codec == Codec.SNAPPY:
         if data[: len(XERIAL_MAGIC)] == XERIAL_MAGIC:
             return _decompress_xerial(memoryview(data), limit_bytes)
-        return _decompress_raw_snappy(data, limit_bytes)
+        return _decompress_raw_snappy(data, limit_bytes, limit_bytes)
     if codec == Codec.GZIP:
         return _decompress_streams("gzip", _new_gunzip, data, limit_bytes)
     if codec == Codec.LZ4:
@@ -182,16 +182,16 @@ def _decompress_xerial(data: memoryview, limit_bytes: int) -> bytes:
         pos += _BLOCK_LENGTH.size
         if length < 0 or length > end - pos:
             raise CorruptRecordError(f"a snappy block claims {length} bytes, {end - pos} are left")
-        part = _decompress_raw_snappy(data[pos : pos + length], room)
+        part = _decompress_raw_snappy(data[pos : pos + length], room, limit_bytes)
         room -= len(part)
         parts.append(part)
         pos += length
     return b"".join(parts)
 
 
-def _decompress_raw_snappy(data: BytesLike, limit_bytes: int) -> bytes:
+def _decompress_raw_snappy(data: BytesLike, room: int, limit_bytes: int) -> bytes:
     size, _ = decode_unsigned_varint(data, 0)
-    if size > limit_bytes:
+    if size > room:
         raise _too_large("snappy", limit_bytes)
     try:
         return bytes(cramjam.snappy.decompress_raw(data))

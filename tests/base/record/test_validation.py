@@ -1,0 +1,149 @@
+"""The rules of the produce path: which batch is refused, with which code, and nothing slips by."""
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.base.errors import CorruptRecordError, ErrorCode
+from headwater.base.record.batch import BatchHeader, parse_header, write_crc
+from headwater.base.record.codecs import Codec
+from headwater.base.record.records import Record, build_batch
+from headwater.base.record.validation import validate_for_append
+from tests.base.record.samples import CODECS, NOW_MS, record_lists, typical
+
+SIZE_MAX = 1_048_588
+
+
+def _refused(batch: bytes | bytearray, size_max: int = SIZE_MAX) -> CorruptRecordError:
+    with pytest.raises(CorruptRecordError) as caught:
+        validate_for_append(batch, size_max=size_max)
+    return caught.value
+
+
+def _changed(layout: str, pos: int, value: int) -> bytearray:
+    """Change one field of a good batch and give it the checksum that fits."""
+    batch = build_batch(typical())
+    struct.pack_into(layout, batch, pos, value)
+    write_crc(batch, 0, len(batch))
+    return batch
+
+
+@given(record_lists(), st.sampled_from(CODECS), st.booleans())
+def test_good_batches_pass(records: list[Record], codec: Codec, idempotent: bool) -> None:
+    batch = (
+        build_batch(records, codec=codec, producer_id=5, producer_epoch=0, base_sequence=0)
+        if idempotent
+        else build_batch(records, codec=codec)
+    )
+    for buffer in (batch, bytes(batch), memoryview(batch)):
+        header = validate_for_append(buffer, size_max=len(batch))
+        assert header == parse_header(batch)
+        assert type(header) is BatchHeader
+
+
+def test_a_transactional_batch_passes() -> None:
+    batch = build_batch(
+        typical(), producer_id=5, producer_epoch=0, base_sequence=0, is_transactional=True
+    )
+    assert validate_for_append(batch, size_max=SIZE_MAX).is_transactional
+
+
+@pytest.mark.parametrize(
+    "batch, code, wrong",
+    [
+        (b"", ErrorCode.INVALID_RECORD, "0 were sent"),
+        (build_batch(typical()) * 2, ErrorCode.INVALID_RECORD, "exactly one batch"),
+        (build_batch(typical()) + b"x", ErrorCode.INVALID_RECORD, "1 bytes follow"),
+        (_changed(">b", 16, 0), ErrorCode.INVALID_RECORD, "format 0 is no longer"),
+        (_changed(">b", 16, 1), ErrorCode.INVALID_RECORD, "format 1 is no longer"),
+        (_changed(">b", 16, 3), ErrorCode.CORRUPT_MESSAGE, "magic 3"),
+        (_changed(">b", 16, -1), ErrorCode.CORRUPT_MESSAGE, "magic -1"),
+        (_changed(">i", 8, 48), ErrorCode.CORRUPT_MESSAGE, "length is 48"),
+        (_changed(">i", 8, -1), ErrorCode.CORRUPT_MESSAGE, "length is -1"),
+        (_changed(">i", 8, 2**31 - 1), ErrorCode.INVALID_RECORD, "2147483659 bytes"),
+        (_changed(">q", 0, 1), ErrorCode.INVALID_RECORD, "base offset"),
+        (_changed(">i", 23, 1), ErrorCode.INVALID_RECORD, "last offset delta of 1"),
+        (_changed(">i", 23, -1), ErrorCode.INVALID_RECORD, "last offset delta of -1"),
+        (_changed(">i", 57, 0), ErrorCode.INVALID_RECORD, "0 records"),
+        (_changed(">i", 57, 4), ErrorCode.INVALID_RECORD, "4 records"),
+        (_changed(">h", 21, 0b0010_0000), ErrorCode.INVALID_RECORD, "control batches"),
+        (_changed(">h", 21, 0b0000_1000), ErrorCode.INVALID_TIMESTAMP, "log append time"),
+        (_changed(">q", 43, 5), ErrorCode.INVALID_RECORD, "producer 5 sent .* number -1"),
+        *(
+            (_changed(">h", 21, codec), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{codec} is")
+            for codec in (5, 6, 7)
+        ),
+    ],
+)
+def test_each_rule(batch: bytearray, code: ErrorCode, wrong: str) -> None:
+    error = _refused(batch)
+    assert error.code == code
+    with pytest.raises(CorruptRecordError, match=wrong):
+        raise error
+
+
+def test_no_records_and_a_delta_that_fits_are_refused() -> None:
+    batch = _changed(">i", 57, 0)
+    struct.pack_into(">i", batch, 23, -1)
+    write_crc(batch, 0, len(batch))
+    assert _refused(batch).code == ErrorCode.INVALID_RECORD
+
+
+def test_the_size_limit_counts_the_whole_batch() -> None:
+    batch = build_batch(typical())
+    assert validate_for_append(batch, size_max=len(batch)).size_bytes == len(batch)
+    assert _refused(batch, len(batch) - 1).code == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_size_is_judged_before_the_checksum_and_the_checksum_before_fields() -> None:
+    batch = build_batch(typical(), is_control=True)
+    batch[-1] ^= 1
+    assert _refused(batch, 100).code == ErrorCode.MESSAGE_TOO_LARGE
+    assert _refused(batch).code == ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_truncation_is_refused(codec: Codec) -> None:
+    batch = build_batch(typical(), codec=codec)
+    for size in range(len(batch)):
+        assert _refused(batch[:size]).code == ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_bit_flip_is_refused_or_harmless(codec: Codec) -> None:
+    """Only the leader epoch lies outside all checks, and the broker overwrites it."""
+    batch = build_batch([Record(0, NOW_MS, b"key", b"value", (("h", b"1"),))], codec=codec)
+    good = parse_header(batch)
+    harmless = range(12 * 8, 16 * 8)
+    for bit in range(8 * len(batch)):
+        batch[bit // 8] ^= 1 << bit % 8
+        if bit in harmless:
+            header = validate_for_append(batch, size_max=SIZE_MAX)
+            assert header._replace(leader_epoch=good.leader_epoch) == good
+        else:
+            _refused(batch)
+        batch[bit // 8] ^= 1 << bit % 8
+
+
+@given(st.binary(max_size=200))
+def test_nonsense_is_refused(data: bytes) -> None:
+    _refused(data)
+
+
+@given(st.binary(min_size=61, max_size=61), st.binary(max_size=30))
+def test_nonsense_with_a_right_frame_is_refused_or_well_formed(front: bytes, data: bytes) -> None:
+    batch = bytearray(front + data)
+    struct.pack_into(">i", batch, 8, len(batch) - 12)
+    batch[16] = 2
+    write_crc(batch, 0, len(batch))
+    try:
+        header = validate_for_append(batch, size_max=SIZE_MAX)
+    except CorruptRecordError:
+        return
+    assert header.base_offset == 0
+    assert header.record_count == header.last_offset_delta + 1 > 0
+    assert header.codec <= Codec.ZSTD
+    assert not header.is_control
+    assert not header.has_producer_id or header.base_sequence >= 0
