@@ -1,7 +1,7 @@
 """Fixtures and settings every test shares."""
 
 import os
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,13 +30,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print how long each suite took: the tests of one folder, added up over all workers."""
-    seconds: Counter[str] = Counter()
+    seconds: defaultdict[str, float] = defaultdict(float)
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
                 seconds["/".join(Path(report.location[0]).parts[:2])] += report.duration
     terminalreporter.section("seconds per suite")
-    for suite, total_s in seconds.most_common():
+    for suite, total_s in sorted(seconds.items()):
         terminalreporter.write_line(f"{total_s:8.1f}  {suite}")
 
 
