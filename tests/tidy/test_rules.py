@@ -73,6 +73,7 @@ def test_undocumented_name(text: str, name: str) -> None:
         "class _C:\n  def m(self): pass",
         "class C:\n  '''C.'''\n  @override\n  def m(self): pass",
         "class C:\n  '''C.'''\n  def __len__(self): pass",
+        "class C(Protocol):\n  '''C.'''\n  @property\n  def m(self) -> int: ...",
         "def f():\n  '''Do.'''\n  def inner(): pass",
     ],
 )
