@@ -39,10 +39,16 @@ assert x == 2
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    text = page.read_text()
+    if snippets.WITH_BROKER in text:
+        broker = request.getfixturevalue("headwater_fresh_broker")
+        monkeypatch.setenv("HEADWATER_BOOTSTRAP", broker.bootstrap_servers)
     monkeypatch.chdir(tmp_path)  # Python blocks run where shell blocks run
     names: dict[str, object] = {"__name__": "__main__"}
-    for snippet in snippets.find(page, page.read_text()):
+    for snippet in snippets.find(page, text):
         snippets.run(snippet, tmp_path, names, {})
 
 

@@ -106,7 +106,7 @@ def _public(parent: ast.Module | ast.ClassDef, prefix: str) -> Iterator[tuple[st
 def _inherits_documentation(node: Documented) -> bool:
     """Overloads, overrides and setters are documented where the name is first defined.
 
-    A property whose body is `...` is an attribute that a protocol asks for: the class speaks for it.
+    A property whose body is `...` is an attribute a protocol asks for: the class speaks for it.
     """
     words = {ast.unparse(decorator).rsplit(".", 1)[-1] for decorator in node.decorator_list}
     is_attribute = "property" in words and [ast.unparse(line) for line in node.body] == ["..."]
