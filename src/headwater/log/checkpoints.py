@@ -31,7 +31,8 @@ _META_VERSION: Final = 1
 
 logger = logging.getLogger(__name__)
 
-Offsets = Mapping[tuple[str, int], int]
+Key = tuple[str, int]
+"""A partition: its topic's name and its number."""
 
 
 def format_checkpoint(lines: Iterable[str]) -> bytes:
@@ -54,7 +55,7 @@ def parse_checkpoint(content: bytes) -> list[list[str]]:
     return [row.split() for row in rows]
 
 
-def read_offsets(disk: Disk, path: str) -> dict[tuple[str, int], int]:
+def read_offsets(disk: Disk, path: str) -> dict[Key, int]:
     """Return the offset of each partition; nothing where the file is absent or damaged."""
     if not disk.exists(path):
         return {}
@@ -67,10 +68,43 @@ def read_offsets(disk: Disk, path: str) -> dict[tuple[str, int], int]:
     return {key: offset for key, offset in offsets.items() if offset >= 0}
 
 
-def write_offsets(disk: Disk, path: str, offsets: Offsets) -> None:
+def write_offsets(disk: Disk, path: str, offsets: Mapping[Key, int]) -> None:
     """Replace the file, durably."""
     lines = (f"{topic} {partition} {offsets[topic, partition]}" for topic, partition in offsets)
     replace_file(disk, path, format_checkpoint(lines))
+
+
+class OffsetFiles:
+    """The three checkpoints of a log directory, and what they say."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        """Read them."""
+        self._disk = disk
+        self._directory = directory
+        self._recorded = {
+            name: read_offsets(disk, f"{directory}/{name}")
+            for name in (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS)
+        }
+
+    def recorded(self, name: str, key: Key) -> int:
+        """Return what a file says of a partition; 0 where it says nothing."""
+        return self._recorded[name].get(key, 0)
+
+    def record(self, name: str, offsets: Mapping[Key, int]) -> None:
+        """Let a file say this and nothing else, durably; written only when it says otherwise.
+
+        Raises:
+            OSError: As ``replace_file``.
+        """
+        if self._recorded[name] != offsets:
+            write_offsets(self._disk, f"{self._directory}/{name}", offsets)
+            self._recorded[name] = dict(offsets)
+
+    def forget_topics(self, topics: set[str]) -> None:
+        """Remove all lines of some topics, so that new topics may have their names."""
+        for name, offsets in self._recorded.items():
+            kept = {key: offset for key, offset in offsets.items() if key[0] not in topics}
+            self.record(name, kept)
 
 
 def read_properties(disk: Disk, path: str) -> dict[str, str]:
