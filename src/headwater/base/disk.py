@@ -115,6 +115,10 @@ class Disk(Protocol):
         """Return how much room is left for us."""
         ...
 
+    def total_bytes(self, path: str) -> int:
+        """Return how much the whole volume holds."""
+        ...
+
     def lock(self, path: str) -> "DirectoryLock":
         """Take the lock file, or raise ``AlreadyLockedError`` with the holder's pid."""
         ...
@@ -349,6 +353,11 @@ class RealDisk:
         """Return what an unprivileged process may still write."""
         stat = os.statvfs(path)
         return stat.f_bavail * stat.f_frsize
+
+    def total_bytes(self, path: str) -> int:
+        """Return the size of the file system."""
+        stat = os.statvfs(path)
+        return stat.f_blocks * stat.f_frsize
 
     def lock(self, path: str) -> "RealLock":
         """Take the lock file or say who has it."""

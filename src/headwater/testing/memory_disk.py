@@ -343,6 +343,11 @@ class MemoryDisk:
             return 1 << 40
         return max(0, self.capacity_bytes - self.used_bytes())
 
+    def total_bytes(self, path: str) -> int:
+        """Return the capacity, a tebibyte where none is set."""
+        self._directory(path)
+        return 1 << 40 if self.capacity_bytes is None else self.capacity_bytes
+
     def lock(self, path: str) -> "MemoryLock":
         """Take the lock file or say who has it."""
         holder = self._locks.get(path)

@@ -373,7 +373,9 @@ class BrokerSettings:
         split_address(self.listeners)
         if self.advertised_listeners:
             split_address(self.advertised_listeners)
-        self.topic_defaults().check_together()
+        defaults = self.topic_defaults()
+        defaults.check_together()
+        defaults.check_bounded()
 
     def topic_defaults(self) -> TopicConfig:
         """Return what a topic has where it says nothing itself."""

@@ -342,6 +342,13 @@ class TopicConfig:
                 "Tiered Storage functionality is disabled in the broker. "
                 "Topic cannot be configured with remote log storage.",
             )
+
+    def check_bounded(self) -> None:
+        """Raise INVALID_CONFIG when an overflow policy has no bound to act at.
+
+        Apart from ``check_together``, because it is a mistake to ask for and none to have: a topic
+        whose bound came from the broker must not stop a broker that no longer gives one.
+        """
         if self.headwater_overflow != "buffer" and self.headwater_overflow_bytes < 0:
             raise KafkaError(
                 ErrorCode.INVALID_CONFIG,

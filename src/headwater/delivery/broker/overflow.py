@@ -1,0 +1,167 @@
+"""What happens when producers are faster than consumers.
+
+This file alone decides a topic's answer to a fast producer, `headwater.overflow`, at the bound
+`headwater.overflow.bytes` of each partition. It reads how far groups have come and cuts logs; it
+knows nothing of requests, and a topic that buffers never gets here.
+
+* ``buffer``: the log grows on disk; only retention removes.
+* ``drop``: after each append the oldest records above the bound go, by raising the log start. A
+  consumer that was there finds OFFSET_OUT_OF_RANGE and follows its ``auto.offset.reset``.
+* ``backpressure``: what the slowest group has not yet committed may not outgrow the bound.
+
+      backlog  0 ......... half the bound ............. bound
+      answer   at once  |  delayed, 0 -> 1000 ms      | NOT_ENOUGH_REPLICAS, nothing appended
+
+  The group that is furthest behind counts, whether or not it has members: its records are still
+  owed. Where no group has committed anything, everything from the log start on is owed.
+
+Why NOT_ENOUGH_REPLICAS and not a code that sounds better: the clients must send again by
+themselves, after a pause, and must know that nothing was written.
+
+| code | librdkafka | Java | kafka-python | aiokafka | kafkajs |
+|---|---|---|---|---|---|
+| 19 NOT_ENOUGH_REPLICAS | retry, not persisted | retry | retry | retry | retry |
+| 89 THROTTLING_QUOTA_EXCEEDED | gives up | retry | retry | unknown: gives up | retry |
+| 7 REQUEST_TIMED_OUT | retry, perhaps persisted | retry | retry | retry | retry |
+| 56 KAFKA_STORAGE_ERROR | retry, new metadata | retry, new metadata | same | retry | retry |
+
+They retry until their own delivery time-out (Java 2 minutes, librdkafka 5), then tell the
+application: the pressure has arrived where it belongs.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+from headwater.base.errors import ErrorCode
+from headwater.delivery.broker.partition import Partition
+
+REFUSAL: Final = ErrorCode.NOT_ENOUGH_REPLICAS
+DELAY_MS_MAX: Final = 1_000
+"""Long enough to slow any client to one batch a second per connection, far below every client's
+request time-out (30 s)."""
+_FREE_SHARE: Final = 0.5
+"""The part of the bound that is free of charge: a consumer's ordinary pauses should cost nothing,
+and the delays need room to act in before the refusals."""
+
+
+class Readers(Protocol):
+    """Who reads what; the groups."""
+
+    def committed_offsets(self, topic: str, partition: int) -> Iterable[tuple[str, int]]:
+        """Return group and committed offset of everyone who has committed for the partition."""
+        ...
+
+
+class Decision(NamedTuple):
+    """What to do with an append.
+
+    Attributes:
+        delay_ms: For how long the producer is held back afterwards.
+        error: Why the append must not happen; None when it may.
+        message: What to tell the producer with the error.
+    """
+
+    delay_ms: int = 0
+    error: ErrorCode | None = None
+    message: str = ""
+
+
+@dataclass(slots=True)
+class Counters:
+    """What overflow has cost one partition since the start."""
+
+    dropped_records: int = 0
+    dropped_bytes: int = 0
+    delayed: int = 0
+    delayed_ms: int = 0
+    refused: int = 0
+    refused_bytes: int = 0
+
+
+_AT_ONCE = Decision()
+
+
+class Overflow:
+    """The three answers, and how often they were given."""
+
+    def __init__(self, readers: Readers) -> None:
+        self._readers = readers
+        self._cut: dict[Partition, None] = {}
+        self.counters: dict[tuple[str, int], Counters] = {}
+
+    def before_append(self, partition: Partition, size_bytes: int) -> Decision:
+        """Decide whether a batch may be appended, and at what price."""
+        log = partition.log
+        config = log.config
+        bound = config.headwater_overflow_bytes
+        if config.headwater_overflow != "backpressure" or bound < 0:
+            return _AT_ONCE
+        group, offset = self._slowest(partition)
+        backlog = log.bytes_from(offset)
+        filled = backlog + size_bytes
+        free = int(bound * _FREE_SHARE)
+        # With nothing owed a batch passes whatever its size: it could never pass otherwise.
+        if not backlog or filled <= free:
+            return _AT_ONCE
+        counters = self._counters(partition)
+        if filled > bound:
+            counters.refused += 1
+            counters.refused_bytes += size_bytes
+            behind = f"group '{group}' is" if group else "no group has committed; readers are"
+            return Decision(
+                error=REFUSAL,
+                message=f"{log.topic}-{log.partition} is full: {behind} {backlog} bytes behind "
+                f"and headwater.overflow.bytes is {bound}. Try again later.",
+            )
+        delay_ms = DELAY_MS_MAX * (filled - free) // max(1, bound - free)
+        counters.delayed += 1
+        counters.delayed_ms += delay_ms
+        return Decision(delay_ms)
+
+    def after_append(self, partition: Partition) -> None:
+        """Drop what is above the bound."""
+        log = partition.log
+        config = log.config
+        bound = config.headwater_overflow_bytes
+        if config.headwater_overflow != "drop" or bound < 0:
+            return
+        before_bytes = log.bytes_from(log.log_start_offset)
+        if before_bytes <= bound:
+            return
+        before_offset = log.log_start_offset
+        log.drop_oldest(bound)
+        counters = self._counters(partition)
+        counters.dropped_records += log.log_start_offset - before_offset
+        counters.dropped_bytes += before_bytes - log.bytes_from(log.log_start_offset)
+        self._cut[partition] = None
+
+    def reclaim(self, now_ms: int) -> None:
+        """Free the segments below what was dropped, without waiting for the retention check."""
+        while self._cut:
+            partition, _ = self._cut.popitem()
+            partition.log.remove_expired(now_ms)
+
+    def forget(self, topic: str) -> None:
+        """Forget the counters of a topic that is gone."""
+        for key in [key for key in self.counters if key[0] == topic]:
+            del self.counters[key]
+
+    def _slowest(self, partition: Partition) -> tuple[str, int]:
+        """Return the group that is furthest behind, and the first offset it is still owed."""
+        log = partition.log
+        start = log.log_start_offset
+        slowest = min(
+            (
+                (offset, group)
+                for group, offset in self._readers.committed_offsets(log.topic, log.partition)
+            ),
+            default=None,
+        )
+        if slowest is None:
+            return "", start
+        return slowest[1], min(max(slowest[0], start), log.log_end_offset)
+
+    def _counters(self, partition: Partition) -> Counters:
+        key = (partition.log.topic, partition.log.partition)
+        return self.counters.setdefault(key, Counters())

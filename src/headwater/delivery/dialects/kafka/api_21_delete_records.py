@@ -1,0 +1,80 @@
+"""DeleteRecords: v0-2.
+
+Behaviour:
+* Raises the log start offset of partitions; -1 means the high watermark. An offset below the log
+  start changes nothing and answers the log start; one above the high watermark is
+  OFFSET_OUT_OF_RANGE.
+* The new log starts are on disk before the answer, with one sync for the whole request.
+* Topics that are only compacted refuse (POLICY_VIOLATION), internal ones too
+  (INVALID_TOPIC_EXCEPTION).
+* Whoever waits in a fetch below the new log start is woken and told.
+
+Version notes:
+* v2: flexible.
+"""
+
+from headwater.base.errors import ErrorCode, KafkaError
+from headwater.delivery.broker.broker import Broker
+from headwater.delivery.broker.partition import Partition
+from headwater.delivery.dialects.kafka.call import Call
+from headwater.delivery.wire.kafka import messages
+
+KEY = 21
+VERSIONS = (0, 2)
+
+_HIGH_WATERMARK = -1
+_FAILED = -1
+
+_Topic = messages.DeleteRecordsResponse.DeleteRecordsTopicResult
+_Partition = messages.DeleteRecordsResponse.DeleteRecordsPartitionResult
+
+
+def handle(call: Call, request: messages.DeleteRecordsRequest) -> None:
+    """Move the log starts, make them durable, answer."""
+    broker = call.broker
+    response = messages.DeleteRecordsResponse()
+    trimmed: list[tuple[Partition, messages.DeleteRecordsResponse.DeleteRecordsPartitionResult]]
+    trimmed = []
+    for asked in request.topics:
+        results = {}
+        for wanted in asked.partitions:
+            result = _Partition(wanted.partition_index, _FAILED)
+            results[wanted.partition_index] = result
+            try:
+                partition = _find(broker, asked.name, wanted.partition_index)
+                result.low_watermark = _trim(partition, wanted.offset)
+                trimmed.append((partition, result))
+            except KafkaError as error:
+                result.error_code = error.code
+        response.topics.append(_Topic(asked.name, list(results.values())))
+    if trimmed:
+        try:
+            broker.store.persist_log_starts()
+        except KafkaError as error:
+            for _, result in trimmed:
+                result.low_watermark = _FAILED
+                result.error_code = error.code
+        for partition, _ in trimmed:
+            partition.wake()
+    call.reply(response)
+
+
+def _find(broker: Broker, name: str, index: int) -> Partition:
+    topic = broker.topics.get(name)
+    if topic is not None and topic.internal:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    partition = topic.partition(index) if topic is not None else None
+    if topic is None or partition is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic.config.is_compacted and not topic.config.is_deleted:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION)
+    return partition
+
+
+def _trim(partition: Partition, offset: int) -> int:
+    log = partition.log
+    if offset == _HIGH_WATERMARK:
+        offset = log.high_watermark
+    if not 0 <= offset <= log.high_watermark:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    return log.trim(offset)

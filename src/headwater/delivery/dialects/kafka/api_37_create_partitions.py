@@ -1,0 +1,62 @@
+"""CreatePartitions: v0-3.
+
+Behaviour:
+* A topic only grows; new partitions are there for everyone when the answer is sent.
+* Manual assignments must name this broker, once for each new partition.
+* A topic that stands in the request twice is refused.
+* More than 10,000 new partitions in one request are refused with POLICY_VIOLATION; Kafka 4.3
+  answers UNKNOWN_SERVER_ERROR. headwater.max.partitions bounds all topics together.
+"""
+
+from collections import Counter
+
+from headwater.base.errors import ErrorCode, KafkaError
+from headwater.delivery.broker.broker import Broker
+from headwater.delivery.broker.topic_rules import check_growth
+from headwater.delivery.dialects.kafka.call import Call
+from headwater.delivery.wire.kafka import messages
+
+KEY = 37
+VERSIONS = (0, 3)
+
+_Result = messages.CreatePartitionsResponse.CreatePartitionsTopicResult
+
+
+def handle(call: Call, request: messages.CreatePartitionsRequest) -> None:
+    """Grow each topic."""
+    times = Counter(topic.name for topic in request.topics)
+    results = {name: _Result(name, error_message=None) for name in times}
+    for asked in request.topics:
+        result = results[asked.name]
+        if times[asked.name] > 1:
+            result.error_code = ErrorCode.INVALID_REQUEST
+            result.error_message = "Duplicate topic name."
+            continue
+        try:
+            _grow(call.broker, asked, validate_only=request.validate_only)
+        except KafkaError as error:
+            result.error_code = error.code
+            result.error_message = None if error.message == error.code.name else error.message
+    call.reply(messages.CreatePartitionsResponse(results=list(results.values())))
+
+
+def _grow(
+    broker: Broker,
+    asked: messages.CreatePartitionsRequest.CreatePartitionsTopic,
+    *,
+    validate_only: bool,
+) -> None:
+    topic = broker.topics.get(asked.name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assignments = asked.assignments
+    check_growth(
+        topic.name,
+        len(topic.partitions),
+        asked.count,
+        None if assignments is None else [given.broker_ids for given in assignments],
+        broker.settings,
+        broker.topics.partition_count(),
+    )
+    if not validate_only:
+        broker.topics.add_partitions(topic.name, asked.count)
