@@ -3,6 +3,9 @@
 import json
 import subprocess
 import sys
+from importlib.metadata import version
+
+import pytest
 
 import headwater
 
@@ -31,6 +34,19 @@ def test_import_loads_no_room_and_nothing_heavy() -> None:
 
 
 def test_version_is_the_installed_one() -> None:
-    from importlib.metadata import version  # noqa: PLC0415 - only this test needs it
-
     assert version("headwater") == headwater.__version__
+
+
+@pytest.mark.parametrize("name", headwater.__all__)
+def test_public_names_resolve_and_are_listed(name: str) -> None:
+    assert getattr(headwater, name) is not None
+    assert name in dir(headwater)
+
+
+def test_all_is_what_is_fetched_lazily() -> None:
+    assert {*headwater._HOMES, "__version__"} == set(headwater.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="'headwater' has no attribute 'Headwaters'"):
+        headwater.Headwaters  # type: ignore[attr-defined]  # noqa: B018 - the access is the test

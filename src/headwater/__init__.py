@@ -1,14 +1,44 @@
 """Headwater: a durable, partitioned log that speaks the Kafka protocol.
 
 This file alone decides what `import headwater` offers. It must not import any room when it is
-loaded: names are resolved on first use.
+loaded: a name is fetched from its home on first use.
 
 Takes: nothing.
-Gives: the version.
+Gives: the version and the public names of the rooms.
 May import: every room, but only on first use of a name.
 Start reading at: `headwater.base`, where the data's way begins.
 """
 
-__all__ = ["__version__"]
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headwater.base.errors import ErrorCode, HeadwaterError, KafkaError
+
+__all__ = ["ErrorCode", "HeadwaterError", "KafkaError", "__version__"]
 
 __version__ = "0.1.0.dev0"
+
+_HOMES = {
+    "ErrorCode": "headwater.base.errors",
+    "HeadwaterError": "headwater.base.errors",
+    "KafkaError": "headwater.base.errors",
+}
+
+
+if not TYPE_CHECKING:  # a type checker must go on seeing names that do not exist
+
+    def __getattr__(name: str) -> object:
+        """Fetch a public name from its home, once."""
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import importlib  # noqa: PLC0415 - not needed by those who only want the version
+
+        found: object = getattr(importlib.import_module(home), name)
+        globals()[name] = found
+        return found
+
+
+def __dir__() -> list[str]:
+    """List the public names, fetched or not."""
+    return sorted({*globals(), *_HOMES})
