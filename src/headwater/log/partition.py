@@ -1,0 +1,703 @@
+"""One partition: the log that producers append to and consumers read.
+
+This file alone decides which offset a batch gets, when a segment is full, what readers may see and
+when a write failure is final. It is single-threaded, starts no timer and calls nobody back; disk
+and clock are handed in. Batches come finished: their checksum is verified, only offset, epoch and
+log append time are written into them.
+
+    log_start_offset <= high_watermark <= log_end_offset
+
+The high watermark is the end of what is durable (`flush.messages=1`) or the log end (any larger
+number). It never goes back while the process lives, and recovery never shows what it cannot keep.
+
+Durability is a round that somebody else runs for many partitions at once: `begin_commit` hands
+over what must be synced and remembers the end, `end_commit` moves the high watermark there.
+
+A full disk is a state that passes: the partial batch is removed and the next append may succeed.
+Any other failure of a write, and every failure of a sync, is final: the kernel may have dropped
+the data and a second sync would report success.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from headwater.base.clock import Clock
+from headwater.base.disk import (
+    Disk,
+    Syncable,
+    is_full,
+    parent_directory,
+    replace_file,
+    sync_names,
+)
+from headwater.base.errors import ErrorCode, KafkaError, StorageError
+from headwater.base.record.batch import BatchHeader, stamp, stamp_append_time
+from headwater.base.settings import TopicConfig
+from headwater.log.epochs import LeaderEpochs
+from headwater.log.extent import FileRange
+from headwater.log.names import (
+    LEADER_EPOCH_CHECKPOINT,
+    PARTITION_METADATA,
+    SNAPSHOT,
+    encode_partition_metadata,
+    offset_name,
+)
+from headwater.log.producers import ProducerState
+from headwater.log.recovery import Expected, Found, find_log
+from headwater.log.retention import removable
+from headwater.log.search import FoundOffset, find_max_timestamp, find_timestamp
+from headwater.log.segment import Segment
+from headwater.log.unsynced import Unsynced, sync_file
+
+SNAPSHOTS_MAX: Final = 3
+"""Producer snapshots kept: one may be torn, and one may be newer than what survives a crash."""
+
+PRODUCER_ID_EXPIRATION_MS: Final = 86_400_000
+NO_TIMESTAMP: Final = -1
+
+
+class Appended(NamedTuple):
+    """Where a batch went.
+
+    Attributes:
+        base_offset: Offset of its first record.
+        last_offset: Offset of its last record.
+        log_append_time_ms: The time it was given, -1 where records keep their own.
+        log_start_offset: The log's first offset now.
+        duplicate: Whether it was there before, and nothing was written.
+    """
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    duplicate: bool
+
+
+class PartitionLog:
+    """A partition's segments, producers and epochs."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        found: Found,
+        *,
+        name: tuple[str, int, bytes],
+        config: TopicConfig,
+        clock: Clock,
+        leader_epoch: int,
+    ) -> None:
+        """Go on with a log as it was found; `open` finds it."""
+        self._disk = disk
+        self._clock = clock
+        self.directory = directory
+        self.topic, self.partition, self.topic_id = name
+        self.recovery = found.report
+        self._segments: list[Segment] = found.segments
+        self._bases = [segment.base_offset for segment in found.segments]
+        self.producers: ProducerState = found.producers
+        self._snapshots: list[int] = found.snapshots
+        self.epochs: LeaderEpochs = found.epochs
+        # Files from elsewhere may be ahead of our own count; an epoch never goes back.
+        self.leader_epoch = max(leader_epoch, found.epochs.latest)
+        self.producer_id_expiration_ms = PRODUCER_ID_EXPIRATION_MS
+        self.log_start_offset = found.log_start_offset
+        self.log_end_offset = found.log_end_offset
+        self.high_watermark = found.log_end_offset
+        self.synced_offset = found.log_end_offset
+        self._commit_offset = found.log_end_offset
+        self._unsynced = Unsynced(disk)
+        self._active_dirty = False
+        self._dirty_since_ms = 0
+        self._epochs_stale = False
+        self._abandoned = False
+        self._deleted: list[tuple[int, Segment]] = []
+        self.failure = ""
+        self._durable = True
+        self._config = config
+        self.config = config
+
+    @classmethod
+    def open(  # noqa: PLR0913 - each is a fact that only the data directory knows
+        cls,
+        disk: Disk,
+        directory: str,
+        *,
+        topic: str,
+        partition: int,
+        topic_id: bytes,
+        config: TopicConfig,
+        clock: Clock,
+        leader_epoch: int,
+        recovery_point: int,
+        log_start_offset: int,
+        clean: bool,
+    ) -> "PartitionLog":
+        """Open a partition, recovering it unless the last process stopped cleanly.
+
+        Args:
+            disk: Where the files are.
+            directory: The partition's own; it may not exist before the first append.
+            topic: Its name.
+            partition: Its number.
+            topic_id: 16 bytes; a directory of another topic is refused.
+            config: The topic's configs; may be assigned anew at any time.
+            clock: For log append time, and the age of segments.
+            leader_epoch: Stamped into every batch that this object appends.
+            recovery_point: Everything below was durable when it was last written down.
+            log_start_offset: The first offset as last written down.
+            clean: Whether `close` was the last thing that happened to it.
+
+        Raises:
+            StorageError: The files cannot be read, or belong to another topic.
+        """
+        try:
+            expected = Expected(
+                topic_id=topic_id,
+                index_interval_bytes=config.index_interval_bytes,
+                compacted="compact" in config.cleanup_policy,
+                leader_epoch=leader_epoch,
+                recovery_point=recovery_point,
+                log_start_offset=log_start_offset,
+                now_ms=clock.now_ms(),
+            )
+            found = find_log(disk, directory, expected, clean=clean)
+        except OSError as error:
+            raise StorageError(f"{directory} cannot be opened: {error}") from error
+        return cls(
+            disk,
+            directory,
+            found,
+            name=(topic, partition, topic_id),
+            config=config,
+            clock=clock,
+            leader_epoch=leader_epoch,
+        )
+
+    def __repr__(self) -> str:
+        """Show which partition it is and how far it goes."""
+        return (
+            f"PartitionLog({self.topic}-{self.partition}, {self.log_start_offset}.."
+            f"{self.high_watermark}..{self.log_end_offset})"
+        )
+
+    @property
+    def config(self) -> TopicConfig:
+        """The topic's configs."""
+        return self._config
+
+    @config.setter
+    def config(self, config: TopicConfig) -> None:
+        self._config = config
+        self._durable = config.flush_messages == 1
+        self._log_append_time = config.message_timestamp_type == "LogAppendTime"
+        if not self._durable:
+            self.high_watermark = self.log_end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The end of what readers of committed data may see."""
+        return self.high_watermark
+
+    @property
+    def failed(self) -> bool:
+        """Whether the disk has failed under this log, for good."""
+        return bool(self.failure)
+
+    # Appending.
+
+    def append(self, batch: bytearray | memoryview, header: BatchHeader) -> Appended:
+        """Append one validated batch, or find that it is there already.
+
+        Args:
+            batch: Exactly the batch; offset, epoch and log append time are written into it.
+            header: Its header as it was sent.
+
+        Raises:
+            KafkaError: The producer or its timestamps are refused; nothing was written.
+            StorageError: The disk is full or has failed; nothing was written that will be kept.
+        """
+        if self.failure:
+            raise StorageError(self.failure)
+        now_ms = self._clock.now_ms()
+        max_timestamp = header.max_timestamp
+        if self._log_append_time:
+            max_timestamp = now_ms
+        else:
+            self._check_timestamps(header.base_timestamp, max_timestamp, now_ms)
+        producer_id = header.producer_id
+        if producer_id >= 0:
+            repeated = self.producers.check(header)
+            if repeated is not None:
+                time_ms = repeated.timestamp if self._log_append_time else NO_TIMESTAMP
+                return Appended(
+                    repeated.base_offset,
+                    repeated.last_offset,
+                    time_ms,
+                    self.log_start_offset,
+                    duplicate=True,
+                )
+        base_offset = self.log_end_offset
+        last_offset = base_offset + header.last_offset_delta
+        segment = self._segment_for_append(len(batch), last_offset, max_timestamp, now_ms)
+        stamp(batch, 0, base_offset, self.leader_epoch)
+        if self._log_append_time:
+            stamp_append_time(batch, 0, now_ms)
+        size = segment.size
+        try:
+            segment.append(batch, last_offset, max_timestamp, self._config.index_interval_bytes)
+        except OSError as error:
+            raise self._append_failed(segment, size, error) from error
+        self.log_end_offset = last_offset + 1
+        if not self._active_dirty:
+            self._active_dirty = True
+            self._dirty_since_ms = now_ms
+        if not self._durable:
+            self.high_watermark = last_offset + 1
+        if producer_id >= 0:
+            self.producers.add(header, base_offset, max_timestamp)
+        time_ms = now_ms if self._log_append_time else NO_TIMESTAMP
+        return Appended(base_offset, last_offset, time_ms, self.log_start_offset, duplicate=False)
+
+    def _check_timestamps(self, base_timestamp: int, max_timestamp: int, now_ms: int) -> None:
+        config = self._config
+        if (
+            max_timestamp - now_ms > config.message_timestamp_after_max_ms
+            or now_ms - base_timestamp > config.message_timestamp_before_max_ms
+        ) and max_timestamp >= 0:
+            raise KafkaError(
+                ErrorCode.INVALID_TIMESTAMP,
+                f"timestamps from {base_timestamp} to {max_timestamp} are too far from"
+                f" the broker's time {now_ms}",
+            )
+
+    def _segment_for_append(
+        self, size: int, last_offset: int, max_timestamp: int, now_ms: int
+    ) -> Segment:
+        """Return the active segment, after creating or rolling it and beginning the epoch."""
+        config = self._config
+        if size > config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"the batch has {size} bytes, a segment {config.segment_bytes}",
+            )
+        try:
+            if not self._segments:
+                self._create(now_ms)
+            segment = self._segments[-1]
+            if segment.size and (
+                segment.size > config.segment_bytes - size
+                or self._is_old(segment, max_timestamp, now_ms)
+                or segment.indexes_full(config.segment_index_bytes)
+                or not segment.fits(last_offset)
+            ):
+                segment = self._roll(now_ms)
+            if self.leader_epoch > self.epochs.latest:
+                self._begin_epoch()
+        except OSError as error:
+            raise self._storage_error("the log cannot grow", error) from error
+        return segment
+
+    def _is_old(self, segment: Segment, max_timestamp: int, now_ms: int) -> bool:
+        """Tell whether `segment.ms` has passed: in the records' time if they have one."""
+        first_timestamp = segment.first_timestamp
+        if first_timestamp >= 0:
+            return max_timestamp - first_timestamp > self._config.segment_ms
+        return now_ms - segment.created_ms > self._config.segment_ms
+
+    def _create(self, now_ms: int) -> None:
+        """Make the directory and its first segment; repeatable when a step fails."""
+        self._disk.make_directory(self.directory)
+        metadata = f"{self.directory}/{PARTITION_METADATA}"
+        segment = Segment.create(self._disk, self.directory, self.log_end_offset, now_ms=now_ms)
+        self._unsynced.replace(metadata, encode_partition_metadata(self.topic_id))
+        self._unsynced.add_names(self.directory)
+        self._unsynced.add_names(parent_directory(self.directory))
+        self._add_segment(segment)
+
+    def _begin_epoch(self) -> None:
+        """Let the leader epoch begin at the log end; its checkpoint joins the next commit."""
+        epochs = self.epochs.copy()
+        epochs.assign(self.leader_epoch, self.log_end_offset)
+        self._unsynced.replace(f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}", epochs.encode())
+        self._unsynced.add_names(self.directory)
+        self.epochs = epochs
+        self._epochs_stale = False
+
+    def _roll(self, now_ms: int) -> Segment:
+        """Close the active segment and begin the next one at the log end."""
+        old = self._segments[-1]
+        new = Segment.create(self._disk, self.directory, self.log_end_offset, now_ms=now_ms)
+        self._unsynced.add_names(self.directory)
+        if self._active_dirty:
+            self._unsynced.add_file(old.open_appender())
+        old.appender = None
+        old.finish()
+        self._add_segment(new)
+        self._active_dirty = False
+        self._save_indexes(old)
+        self._save_snapshot()
+        return new
+
+    def _add_segment(self, segment: Segment) -> None:
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+
+    def _save_indexes(self, segment: Segment) -> None:
+        """Write out a closed segment's indexes; without room they stay in memory for later."""
+        try:
+            files, created = segment.save_indexes()
+        except OSError as error:
+            if not is_full(error):
+                raise
+            return
+        for file in files:
+            self._unsynced.add_file(file)
+        if created:
+            self._unsynced.add_names(self.directory)
+
+    def _save_snapshot(self) -> None:
+        """Write the producers down as of the log end; without room, recovery replays more."""
+        offset = self.log_end_offset
+        if self._snapshots and self._snapshots[-1] >= offset:
+            return
+        path = f"{self.directory}/{offset_name(offset, SNAPSHOT)}"
+        try:
+            file = self._disk.open(path, create=True)
+            if file.size():
+                file.truncate(0)
+            file.append((self.producers.encode(),))
+        except OSError as error:
+            if not is_full(error):
+                raise
+            return
+        self._unsynced.add_file(file)
+        self._unsynced.add_names(self.directory)
+        self._snapshots.append(offset)
+        while len(self._snapshots) > SNAPSHOTS_MAX:
+            oldest = f"{self.directory}/{offset_name(self._snapshots.pop(0), SNAPSHOT)}"
+            if self._disk.exists(oldest):
+                self._disk.remove(oldest)
+
+    # Failing.
+
+    def fail(self, reason: str) -> None:
+        """Refuse every later append: what was written may be lost."""
+        self.failure = self.failure or f"{self.topic}-{self.partition}: {reason}"
+
+    def _append_failed(self, segment: Segment, size: int, error: OSError) -> StorageError:
+        """Remove what a failed append left behind."""
+        try:
+            segment.open_appender().truncate(size)
+        except OSError as second:
+            self.fail(f"a partial batch cannot be removed: {second}")
+        return self._storage_error("the batch cannot be written", error)
+
+    def _storage_error(self, what: str, error: OSError) -> StorageError:
+        if is_full(error):
+            return StorageError(
+                f"{self.topic}-{self.partition}: {what}: the disk is full",
+                hint="free space, or lower retention.bytes or retention.ms of large topics",
+            )
+        self.fail(f"{what}: {error}")
+        return StorageError(self.failure)
+
+    # Reading.
+
+    def read(
+        self, offset: int, max_bytes: int, *, upto_offset: int, at_least_one: bool
+    ) -> FileRange | None:
+        """Return whole batches of one segment, from the one that holds `offset`.
+
+        Args:
+            offset: Where the reader is.
+            max_bytes: How much it wants at most.
+            upto_offset: No batch that starts here or behind: the high watermark, as a rule.
+            at_least_one: The first batch comes even if it is larger than `max_bytes`.
+
+        Returns:
+            None where there is nothing to be had under these conditions.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE.
+        """
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is not within {self.log_start_offset}..{self.log_end_offset}",
+            )
+        if offset >= upto_offset:
+            return None
+        at = max(bisect_right(self._bases, offset) - 1, 0)
+        # Compaction leaves gaps: the next batch may be in a later segment.
+        while at < len(self._segments) and self._bases[at] < upto_offset:
+            segment = self._segments[at]
+            at += 1
+            end_offset = self._bases[at] if at < len(self._bases) else self.log_end_offset
+            whole = upto_offset >= end_offset
+            if whole and end_offset == self.log_end_offset:
+                segment.mark(end_offset)
+            found = segment.extent(
+                offset,
+                max_bytes,
+                upto_offset=None if whole else upto_offset,
+                at_least_one=at_least_one,
+            )
+            if found is not None:
+                return found
+            if segment.position_of(offset) < segment.size:
+                return None
+        return None
+
+    def _segment_at(self, offset: int) -> int:
+        return max(bisect_right(self._bases, offset) - 1, 0)
+
+    def offset_for_timestamp(self, timestamp_ms: int, *, upto_offset: int) -> FoundOffset | None:
+        """Return the first record below `upto_offset` that is not older than a timestamp."""
+        return find_timestamp(
+            self._segments, timestamp_ms, from_offset=self.log_start_offset, upto_offset=upto_offset
+        )
+
+    def max_timestamp(self, *, upto_offset: int) -> FoundOffset | None:
+        """Return the first record below `upto_offset` that has the largest timestamp."""
+        return find_max_timestamp(
+            self._segments, from_offset=self.log_start_offset, upto_offset=upto_offset
+        )
+
+    def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int]:
+        """Return the epoch at or below the one asked for and its end; (-1, -1) if unknown."""
+        if leader_epoch == self.leader_epoch:
+            return leader_epoch, self.log_end_offset
+        return self.epochs.end_offset(leader_epoch, self.log_end_offset)
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """Return the leader epoch in which an offset was written, -1 if unknown."""
+        return self.epochs.epoch_of(offset)
+
+    def size_bytes(self) -> int:
+        """Return the bytes in all segments."""
+        return sum(segment.size for segment in self._segments)
+
+    def bytes_from(self, offset: int) -> int:
+        """Return the bytes from the batch that holds an offset to the end."""
+        if offset >= self.log_end_offset or not self._segments:
+            return 0
+        at = self._segment_at(offset)
+        before = self._segments[at].position_of(offset)
+        return sum(segment.size for segment in self._segments[at:]) - before
+
+    def oldest_timestamp_from(self, offset: int) -> int:
+        """Return the timestamp by which the segment that holds an offset will expire, -1 if none.
+
+        It goes when this timestamp is older than `retention.ms`.
+        """
+        if not self._segments:
+            return NO_TIMESTAMP
+        return self._segments[self._segment_at(offset)].largest_timestamp
+
+    # Removing.
+
+    def trim(self, offset: int) -> int:
+        """Let the log start at an offset, as DeleteRecords asks for.
+
+        Returns:
+            The log start offset, which never goes back.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE: it lies above the high watermark.
+        """
+        if offset > self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is above the high watermark {self.high_watermark}",
+            )
+        self._start_at(offset)
+        return self.log_start_offset
+
+    def drop_oldest(self, keep_bytes: int) -> None:
+        """Raise the log start so far that at most `keep_bytes` of durable data remain."""
+        excess = self.bytes_from(self.log_start_offset) - keep_bytes
+        if excess <= 0:
+            return
+        at = self._segment_at(self.log_start_offset)
+        position = self._segments[at].position_of(self.log_start_offset) + excess
+        while position >= self._segments[at].size:
+            position -= self._segments[at].size
+            at += 1
+            if at == len(self._segments):
+                self._start_at(self.high_watermark)
+                return
+        _, offset = self._segments[at].boundary_from(position)
+        if offset < 0:
+            offset = self._bases[at + 1] if at + 1 < len(self._bases) else self.log_end_offset
+        self._start_at(min(offset, self.high_watermark))
+
+    def _start_at(self, offset: int) -> None:
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self._epochs_stale |= self.epochs.truncate_before(offset)
+
+    def remove_expired(self, now_ms: int) -> int:
+        """Remove the segments that retention no longer keeps.
+
+        Their files are renamed now and removed by `purge_deleted`.
+
+        Returns:
+            The bytes that will be freed.
+        """
+        self.producers.expire(now_ms, self.producer_id_expiration_ms)
+        count = removable(
+            self._segments,
+            self._config,
+            now_ms=now_ms,
+            log_start_offset=self.log_start_offset,
+            high_watermark=self.high_watermark,
+            log_end_offset=self.log_end_offset,
+        )
+        if count == 0 or self.failure:
+            return 0
+        try:
+            if count == len(self._segments):
+                self._roll(now_ms)
+                # Without the new name a crash would restart the offsets at zero.
+                sync_names(self._disk, self.directory)
+            freed = 0
+            for _ in range(count):
+                segment = self._segments[0]
+                segment.mark_deleted()
+                freed += segment.size
+                self._deleted.append((now_ms + self._config.file_delete_delay_ms, segment))
+                del self._segments[0], self._bases[0]
+                self._start_at(self._bases[0])
+        except OSError as error:
+            raise self._storage_error("old segments cannot be removed", error) from error
+        return freed
+
+    def purge_deleted(self, now_ms: int) -> None:
+        """Remove the files of segments that were deleted `file.delete.delay.ms` ago."""
+        due = [item for item in self._deleted if item[0] <= now_ms]
+        if not due:
+            return
+        try:
+            for item in due:
+                item[1].remove_deleted()
+                self._deleted.remove(item)
+        except OSError as error:
+            raise self._storage_error("old segments cannot be removed", error) from error
+
+    # Durability.
+
+    def dirty(self) -> bool:
+        """Tell whether a commit would have anything to sync."""
+        return self._active_dirty or bool(self._unsynced)
+
+    def commit_due(self) -> bool:
+        """Tell whether `flush.messages` or `flush.ms` ask for a commit now."""
+        if not self.dirty():
+            return False
+        config = self._config
+        return (
+            self._durable
+            or self.log_end_offset - self.synced_offset >= config.flush_messages
+            or self._clock.now_ms() - self._dirty_since_ms >= config.flush_ms
+        )
+
+    def commit_due(self) -> bool:
+        """Tell whether `flush.messages` asks for a commit now."""
+        return (
+            self._durable or self.log_end_offset - self.synced_offset >= self._config.flush_messages
+        )
+
+    def begin_commit(self) -> Sequence[Syncable]:
+        """Hand over all that must be synced for the present end to be durable."""
+        self._commit_offset = self.log_end_offset
+        active = None
+        if self._active_dirty:
+            segment = self._segments[-1]
+            segment.mark(self.log_end_offset)
+            active = segment.open_appender()
+        self._active_dirty = False
+        return self._unsynced.begin(active)
+
+    def end_commit(self) -> None:
+        """Move the high watermark: everything that `begin_commit` handed over is durable."""
+        self._unsynced.end()
+        self.synced_offset = self._commit_offset
+        self.high_watermark = max(self.high_watermark, self._commit_offset)
+        if self._abandoned:
+            self.abandon()
+
+    def checkpoint(self) -> int:
+        """Write index entries out durably, let go of idle handles.
+
+        Returns:
+            The recovery point: the next start need not look at anything below.
+        """
+        if self.failure or not self._segments:
+            return self.synced_offset
+        recovery_point = self.synced_offset
+        try:
+            for segment in self._segments:
+                if not segment.indexes_saved():
+                    recovery_point = min(recovery_point, self._checkpoint_segment(segment))
+        except OSError as error:
+            raise self._storage_error("the indexes cannot be written", error) from error
+        for segment in self._segments[:-1]:
+            segment.release(active=False)
+        if not self._active_dirty and not self._unsynced.under_way:
+            self._segments[-1].release(active=True)
+        return recovery_point
+
+    def _checkpoint_segment(self, segment: Segment) -> int:
+        """Make one segment's indexes durable; return how far recovery may trust them."""
+        try:
+            files, created = segment.save_indexes()
+        except OSError as error:
+            if not is_full(error):
+                raise
+            return segment.base_offset
+        for file in files:
+            sync_file(file)
+            file.close()
+        if created:
+            sync_names(self._disk, self.directory)
+        return self.log_end_offset
+
+    def close(self) -> None:
+        """Make everything durable, so that the next start need not look for damage.
+
+        Raises:
+            StorageError: That was not possible; the next start must recover.
+        """
+        if self.failure:
+            raise StorageError(self.failure)
+        try:
+            if self._segments:
+                self._close_segments()
+        except OSError as error:
+            raise self._storage_error("the log cannot be closed", error) from error
+        self.abandon()
+
+    def _close_segments(self) -> None:
+        self._segments[-1].finish()
+        self._save_snapshot()
+        for segment in self._segments:
+            self._save_indexes(segment)
+            if not segment.indexes_saved():
+                raise StorageError(f"{self.directory}: the disk is too full to stop cleanly")
+        for item in self.begin_commit():
+            item.sync()
+        self.end_commit()
+        if self._epochs_stale:
+            path = f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}"
+            replace_file(self._disk, path, self.epochs.encode())
+
+    def abandon(self) -> None:
+        """Let go of every file; those that a reader or a sync still holds close with them."""
+        self._abandoned = True
+        self._deleted = []
+        if not self._unsynced.under_way:
+            self._segments = []
+            self._bases = []

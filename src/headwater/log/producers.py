@@ -1,0 +1,248 @@
+"""What a partition remembers of its idempotent producers.
+
+This file alone decides whether a batch with a producer id is new, a repetition, or out of order,
+and the bytes of a `.snapshot` file. It knows no file and no clock.
+
+Per producer id: the epoch, and the last five batches with their sequence numbers and offsets.
+Five, because a client may have five requests in flight, and each of them may be sent again.
+
+    unknown producer id                     accepted, whatever its first sequence number
+    same numbers as one of the last five    a repetition: answered with the first one's offset
+    an older epoch                          INVALID_PRODUCER_EPOCH
+    a newer epoch                           must begin at sequence number 0
+    the same epoch                          must follow the last one; 0 follows 2**31 - 1
+    anything else                           OUT_OF_ORDER_SEQUENCE_NUMBER
+
+A snapshot is Kafka's, version 1:
+
+    int16   version
+    uint32  CRC-32C of all that follows
+    int32   number of entries; each:
+        int64 producer id, int16 epoch, int32 last sequence, int64 last offset, int32 offset delta,
+        int64 timestamp, int32 coordinator epoch, int64 first offset of the open transaction or -1
+
+It holds the last batch of each producer only, so after a clean restart the window is one batch.
+"""
+
+import struct
+from typing import Final, NamedTuple
+
+from headwater.base.errors import ErrorCode, KafkaError
+from headwater.base.record.batch import BatchHeader
+from headwater.base.record.crc import crc32c
+
+BATCHES_MAX: Final = 5
+SEQUENCE_MASK: Final = 0x7FFF_FFFF
+NO_TRANSACTION: Final = -1
+NO_COORDINATOR: Final = -1
+
+SNAPSHOT_VERSION: Final = 1
+_SNAPSHOT_HEAD = struct.Struct(">hIi")
+_SNAPSHOT_ENTRY = struct.Struct(
+    ">"
+    "q"  # producer id
+    "h"  # epoch
+    "i"  # last sequence
+    "q"  # last offset
+    "i"  # offset delta
+    "q"  # timestamp
+    "i"  # coordinator epoch
+    "q"  # first offset of the open transaction
+)
+_CRC_END = 6
+
+
+class ProducerBatch(NamedTuple):
+    """One batch in a producer's window."""
+
+    base_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class Producer:
+    """One producer id on one partition."""
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "timestamp", "txn_first_offset")
+
+    def __init__(self, epoch: int) -> None:
+        """Start an empty window."""
+        self.epoch = epoch
+        self.batches: list[ProducerBatch] = []
+        self.timestamp = -1
+        self.coordinator_epoch = NO_COORDINATOR
+        self.txn_first_offset = NO_TRANSACTION
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence number that the next batch follows; -1 before the first."""
+        return self.batches[-1].last_sequence if self.batches else -1
+
+
+class ProducerState:
+    """All producers of one partition."""
+
+    __slots__ = ("_producers",)
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self._producers: dict[int, Producer] = {}
+
+    def __len__(self) -> int:
+        """Return how many producer ids are known."""
+        return len(self._producers)
+
+    def get(self, producer_id: int) -> Producer | None:
+        """Return what is known of a producer."""
+        return self._producers.get(producer_id)
+
+    def check(self, header: BatchHeader) -> ProducerBatch | None:
+        """Judge a batch that wants to be appended.
+
+        Returns:
+            The batch it repeats, or None for a new one.
+
+        Raises:
+            KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_PRODUCER_EPOCH.
+        """
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            return None
+        epoch = header.producer_epoch
+        base_sequence = header.base_sequence
+        if epoch == producer.epoch:
+            last_sequence = producer.last_sequence
+            if base_sequence == (last_sequence + 1) & SEQUENCE_MASK:
+                return None
+            repeated = (base_sequence + header.last_offset_delta) & SEQUENCE_MASK
+            for batch in producer.batches:
+                if batch.base_sequence == base_sequence and batch.last_sequence == repeated:
+                    return batch
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {header.producer_id} sent sequence number {base_sequence},"
+                f" the last one was {last_sequence}",
+            )
+        if epoch < producer.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {header.producer_id} has epoch {epoch},"
+                f" a later one has epoch {producer.epoch}",
+            )
+        if base_sequence != 0:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"producer {header.producer_id} began epoch {epoch} with sequence number"
+                f" {base_sequence}, not 0",
+            )
+        return None
+
+    def add(self, header: BatchHeader, base_offset: int, timestamp: int) -> None:
+        """Remember a batch that was appended at `base_offset`."""
+        epoch = header.producer_epoch
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            producer = self._producers[header.producer_id] = Producer(epoch)
+        elif producer.epoch != epoch:
+            producer.epoch = epoch
+            producer.batches = []
+        delta = header.last_offset_delta
+        base_sequence = header.base_sequence
+        batch = ProducerBatch(
+            base_sequence,
+            (base_sequence + delta) & SEQUENCE_MASK,
+            base_offset,
+            base_offset + delta,
+            timestamp,
+        )
+        batches = producer.batches
+        if len(batches) >= BATCHES_MAX:
+            del batches[0]
+        batches.append(batch)
+        producer.timestamp = timestamp
+
+    def replay(self, header: BatchHeader) -> None:
+        """Remember a batch found in the log, which was judged when it was written."""
+        if not header.is_control:
+            self.add(header, header.base_offset, header.max_timestamp)
+            return
+        # A marker ends a transaction: it carries the producer's epoch but no sequence number.
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            producer = self._producers[header.producer_id] = Producer(header.producer_epoch)
+        elif producer.epoch != header.producer_epoch:
+            producer.epoch = header.producer_epoch
+            producer.batches = []
+        producer.timestamp = header.max_timestamp
+        producer.txn_first_offset = NO_TRANSACTION
+
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget producers that were silent for too long and have no open transaction."""
+        expired = [
+            producer_id
+            for producer_id, producer in self._producers.items()
+            if producer.txn_first_offset == NO_TRANSACTION
+            and now_ms - producer.timestamp >= expiration_ms
+        ]
+        for producer_id in expired:
+            del self._producers[producer_id]
+
+    def encode(self) -> bytes:
+        """Write a snapshot."""
+        parts = [struct.pack(">i", len(self._producers))]
+        for producer_id, producer in sorted(self._producers.items()):
+            last = producer.batches[-1] if producer.batches else None
+            parts.append(
+                _SNAPSHOT_ENTRY.pack(
+                    producer_id,
+                    producer.epoch,
+                    last.last_sequence if last else -1,
+                    last.last_offset if last else -1,
+                    last.last_offset - last.base_offset if last else 0,
+                    producer.timestamp,
+                    producer.coordinator_epoch,
+                    producer.txn_first_offset,
+                )
+            )
+        body = b"".join(parts)
+        return struct.pack(">hI", SNAPSHOT_VERSION, crc32c(body)) + body
+
+    @classmethod
+    def decode(cls, content: bytes) -> "ProducerState | None":
+        """Read a snapshot; None where it is torn, damaged or of another version."""
+        if len(content) < _SNAPSHOT_HEAD.size:
+            return None
+        version, crc, count = _SNAPSHOT_HEAD.unpack_from(content)
+        body = content[_SNAPSHOT_HEAD.size :]
+        if version != SNAPSHOT_VERSION or crc != crc32c(content[_CRC_END:]):
+            return None
+        if len(body) != count * _SNAPSHOT_ENTRY.size:
+            return None
+        state = cls()
+        for (
+            producer_id,
+            epoch,
+            last_sequence,
+            last_offset,
+            offset_delta,
+            timestamp,
+            coordinator_epoch,
+            txn_first_offset,
+        ) in _SNAPSHOT_ENTRY.iter_unpack(body):
+            producer = state._producers[producer_id] = Producer(epoch)
+            producer.timestamp = timestamp
+            producer.coordinator_epoch = coordinator_epoch
+            producer.txn_first_offset = txn_first_offset
+            if last_offset >= 0:
+                producer.batches.append(
+                    ProducerBatch(
+                        (last_sequence - offset_delta) & SEQUENCE_MASK,
+                        last_sequence,
+                        last_offset - offset_delta,
+                        last_offset,
+                        timestamp,
+                    )
+                )
+        return state

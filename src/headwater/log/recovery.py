@@ -1,0 +1,489 @@
+"""Finding a partition's log as the last process left it.
+
+This file alone decides what of the files is believed. It runs once, before anybody reads or
+writes, and whatever it returns is durable.
+
+After a clean stop everything is believed: the end is found from the last index entry on.
+
+After any other end only what lies below the recovery point is, and of the indexes only the entries
+below it. From there every batch is checked: its size and magic, its checksum, that offsets grow
+and that its epoch is one we have had. At the first bad batch the log is cut, and later segments
+are removed. Whether the records inside a batch make sense is not asked: a batch with the right
+checksum is what its producer sent, and it was acknowledged as such.
+
+Offsets may have gaps where compaction was at work, but beyond the recovery point of a topic that
+is not compacted a gap means that something is missing, so the log ends there: what is left is
+always a prefix of what was written.
+
+Index entries beyond, producers and epochs are made anew from the batches: producers from the
+newest good snapshot that is not ahead of the scan.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from headwater.base.disk import Disk, File, parent_directory, read_file, replace_file, sync_names
+from headwater.base.errors import CorruptRecordError, StorageError
+from headwater.base.record.batch import (
+    ATTRIBUTES_POS,
+    BATCH_HEADER_BYTES,
+    BATCH_LENGTH_MIN,
+    MAGIC,
+    SIZE_OVERHEAD_BYTES,
+    BatchHeader,
+    parse_header,
+)
+from headwater.base.record.crc import crc32c
+from headwater.log.epochs import LeaderEpochs
+from headwater.log.index import OffsetIndex, TimeIndex
+from headwater.log.leftovers import clear_leftovers
+from headwater.log.names import (
+    INDEX,
+    LEADER_EPOCH_CHECKPOINT,
+    LOG,
+    PARTITION_METADATA,
+    SEGMENT_SUFFIXES,
+    SNAPSHOT,
+    TIME_INDEX,
+    decode_partition_metadata,
+    encode_partition_metadata,
+    offset_name,
+    parse_offset_name,
+)
+from headwater.log.producers import ProducerState
+from headwater.log.segment import Segment
+from headwater.log.unsynced import sync_file
+
+CHUNK_BYTES: Final = 4 << 20
+"""One read of a scan: large enough that its cost vanishes, small enough for the CPU's cache."""
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What a recovery did.
+
+    Attributes:
+        scanned_bytes: Batches whose checksum was verified.
+        truncated_bytes: What was cut off the last segment that is left.
+        removed_segments: How many segments behind it went.
+    """
+
+    scanned_bytes: int = 0
+    truncated_bytes: int = 0
+    removed_segments: int = 0
+
+
+@dataclass(slots=True)
+class Found:
+    """A log as it was found; without segments where nothing was ever appended.
+
+    Attributes:
+        segments: By base offset; the last one is active.
+        producers: As of the log end.
+        snapshots: Offsets of the producer snapshots on disk, growing.
+        epochs: As of the log end.
+        log_start_offset: The first offset.
+        log_end_offset: The offset of the next record.
+        report: What had to be done.
+    """
+
+    segments: list[Segment]
+    producers: ProducerState
+    snapshots: list[int]
+    epochs: LeaderEpochs
+    log_start_offset: int
+    log_end_offset: int
+    report: RecoveryReport = field(default_factory=RecoveryReport)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What is known of a partition before its files are looked at.
+
+    Attributes:
+        topic_id: Whose directory it should be.
+        index_interval_bytes: For index entries that are made anew.
+        compacted: Whether gaps between offsets are to be expected.
+        leader_epoch: No batch has a later one.
+        recovery_point: Everything below was durable.
+        log_start_offset: As it was last written down.
+        now_ms: The age of segments without timestamps counts from here.
+    """
+
+    topic_id: bytes
+    index_interval_bytes: int
+    compacted: bool
+    leader_epoch: int
+    recovery_point: int
+    log_start_offset: int
+    now_ms: int
+
+
+def find_log(disk: Disk, directory: str, expected: Expected, *, clean: bool) -> Found:
+    """Find a partition's log, recovering it unless the last process stopped cleanly.
+
+    Raises:
+        OSError: The disk cannot be read or written.
+        StorageError: The directory belongs to another topic.
+    """
+    nothing_offset = max(expected.log_start_offset, expected.recovery_point)
+    nothing = Found([], ProducerState(), [], LeaderEpochs(), nothing_offset, nothing_offset)
+    if not disk.is_directory(directory):
+        return nothing
+    search = _Search(disk, directory, expected)
+    if not search.segments:
+        return nothing
+    found = search.resume() if clean else None
+    return found or search.recover()
+
+
+class _Search:
+    """The files of one directory, and what is made of them."""
+
+    def __init__(self, disk: Disk, directory: str, expected: Expected) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._expected = expected
+        self._report = RecoveryReport()
+        self._names = clear_leftovers(disk, directory)
+        self._check_topic_id()
+        self.segments: list[Segment] = []
+        self._snapshots: list[int] = []
+        for name in sorted(self._names):
+            parsed = parse_offset_name(name)
+            if parsed is None:
+                continue
+            offset, kind, _ = parsed
+            if kind == LOG:
+                self.segments.append(self._describe(offset))
+            elif kind == SNAPSHOT:
+                self._snapshots.append(offset)
+
+    def _path(self, name: str) -> str:
+        return f"{self._directory}/{name}"
+
+    def _describe(self, base_offset: int) -> Segment:
+        file = self._disk.open_for_reading(self._path(offset_name(base_offset, LOG)))
+        try:
+            size = file.size()
+        finally:
+            file.close()
+        return Segment(
+            self._disk,
+            self._directory,
+            base_offset,
+            size=size,
+            created_ms=self._expected.now_ms,
+        )
+
+    def _check_topic_id(self) -> None:
+        self._metadata_is_good = False
+        if PARTITION_METADATA in self._names:
+            topic_id = decode_partition_metadata(
+                read_file(self._disk, self._path(PARTITION_METADATA))
+            )
+            self._metadata_is_good = topic_id == self._expected.topic_id
+            if topic_id is not None and not self._metadata_is_good:
+                raise StorageError(
+                    f"{self._directory} belongs to another topic",
+                    hint="move the directory away; the topic starts empty then",
+                )
+
+    def _read_epochs(self) -> LeaderEpochs | None:
+        if LEADER_EPOCH_CHECKPOINT not in self._names:
+            return None
+        return LeaderEpochs.decode(read_file(self._disk, self._path(LEADER_EPOCH_CHECKPOINT)))
+
+    # After a clean stop.
+
+    def resume(self) -> Found | None:
+        """Go on where a clean stop left off; None where the files say that there was none."""
+        active = self.segments[-1]
+        indexes = {offset_name(active.base_offset, suffix) for suffix in (INDEX, TIME_INDEX)}
+        epochs = self._read_epochs()
+        if not self._metadata_is_good or epochs is None or not indexes <= self._names:
+            return None
+        log_end_offset = active.base_offset
+        size = active.size
+        end = active.offset_index.last_position()
+        try:
+            for position, header in active.headers(end, size):
+                self._note(active, position, header)
+                log_end_offset = header.next_offset
+                end = position + header.size_bytes
+        except CorruptRecordError:
+            end = -1
+        if end != size:
+            active.size = size
+            return None
+        return self._found(epochs, log_end_offset, self._replay(log_end_offset))
+
+    def _note(self, segment: Segment, position: int, header: BatchHeader) -> None:
+        segment.note(
+            position,
+            header.batch_length + SIZE_OVERHEAD_BYTES,
+            header.base_offset + header.last_offset_delta,
+            header.max_timestamp,
+            self._expected.index_interval_bytes,
+        )
+
+    def _found(self, epochs: LeaderEpochs, log_end_offset: int, producers: ProducerState) -> Found:
+        log_start_offset = max(self._expected.log_start_offset, self.segments[0].base_offset)
+        return Found(
+            self.segments,
+            producers,
+            self._snapshots,
+            epochs,
+            min(log_start_offset, log_end_offset),
+            log_end_offset,
+            self._report,
+        )
+
+    def _replay(self, upto_offset: int) -> ProducerState:
+        """Make the producers as of an offset: from the newest good snapshot, and the batches."""
+        producers = ProducerState()
+        start = self.segments[0].base_offset
+        for offset in reversed(self._snapshots):
+            if offset > upto_offset:
+                continue
+            path = self._path(offset_name(offset, SNAPSHOT))
+            snapshot = ProducerState.decode(read_file(self._disk, path))
+            if snapshot is not None:
+                producers, start = snapshot, offset
+                break
+        bases = [segment.base_offset for segment in self.segments]
+        for segment in self.segments[max(bisect_right(bases, start) - 1, 0) :]:
+            if start >= upto_offset or segment.base_offset >= upto_offset:
+                break
+            for _, header in segment.headers(segment.position_of(start)):
+                if header.base_offset >= upto_offset:
+                    break
+                if header.producer_id >= 0 and header.base_offset >= start:
+                    producers.replay(header)
+        return producers
+
+    # After any other end.
+
+    def recover(self) -> Found:
+        """Check what lies behind the recovery point, cut at the first bad batch, sync the rest."""
+        bases = [segment.base_offset for segment in self.segments]
+        first = max(bisect_right(bases, self._expected.recovery_point) - 1, 0)
+        for segment in self.segments[:first]:
+            names = {offset_name(segment.base_offset, suffix) for suffix in (INDEX, TIME_INDEX)}
+            if not names <= self._names:
+                segment.rebuild_indexes(self._expected.index_interval_bytes)
+                self._save_indexes(segment)
+        epochs = self._read_epochs() or self._epochs_from_batches(first)
+        scan = _Scan(self._expected, epochs)
+        start_offset = self._scan(first, scan)
+        log_end_offset = scan.next_offset
+        self._remove_snapshots_above(log_end_offset)
+        epochs.truncate_from(log_end_offset)
+        producers = self._replay(start_offset)
+        for header in scan.produced:
+            if header.base_offset >= start_offset:
+                producers.replay(header)
+        found = self._found(epochs, log_end_offset, producers)
+        epochs.truncate_before(found.log_start_offset)
+        self._make_durable(first, epochs)
+        return found
+
+    def _scan(self, first: int, scan: "_Scan") -> int:
+        """Scan segment after segment; return the offset up to which nothing was scanned."""
+        start_offset = -1
+        for at in range(first, len(self.segments)):
+            segment = self.segments[at]
+            start = self._trusted_start(segment) if at == first else 0
+            size = segment.size
+            good = scan.segment(segment, start)
+            if good == start > 0:
+                # Not one good batch where the index points: it is the index that is wrong.
+                start = 0
+                good = scan.segment(segment, 0)
+            if start_offset < 0:
+                start_offset = scan.first_offset
+            self._report.scanned_bytes += good - start
+            if good < size:
+                self._report.truncated_bytes = size - good
+                self._cut(segment, good)
+            if at + 1 < len(self.segments):
+                following = self.segments[at + 1].base_offset
+                if good < size or not scan.may_follow(following):
+                    self._remove_segments_from(at + 1)
+                    break
+                segment.finish()
+        return start_offset
+
+    def _trusted_start(self, segment: Segment) -> int:
+        """Keep the index entries below the recovery point; return where the last one points."""
+        indexes: list[bytes] = []
+        for suffix in (INDEX, TIME_INDEX):
+            name = offset_name(segment.base_offset, suffix)
+            known = name in self._names
+            indexes.append(read_file(self._disk, self._path(name)) if known else b"")
+        offset_index = OffsetIndex(segment.base_offset, indexes[0])
+        time_index = TimeIndex(segment.base_offset, indexes[1])
+        below = min(self._expected.recovery_point, segment.base_offset + (1 << 31))
+        offset_index.keep_valid(below_offset=below, below_position=segment.size)
+        time_index.keep_valid(below_offset=below)
+        offset_index.file_is_longer = time_index.file_is_longer = True
+        segment.set_indexes(offset_index, time_index)
+        return offset_index.last_position()
+
+    def _epochs_from_batches(self, upto: int) -> LeaderEpochs:
+        """Make the epochs of the segments that will not be scanned anew: the file is damaged."""
+        epochs = LeaderEpochs()
+        for segment in self.segments[: upto + 1]:
+            try:
+                for _, header in segment.headers(0):
+                    if header.base_offset >= self._expected.recovery_point:
+                        break
+                    if header.leader_epoch > epochs.latest:
+                        epochs.assign(header.leader_epoch, header.base_offset)
+            except CorruptRecordError:
+                break
+        return epochs
+
+    def _cut(self, segment: Segment, size: int) -> None:
+        segment.size = size
+        segment.open_appender().truncate(size)
+
+    def _remove_segments_from(self, at: int) -> None:
+        for segment in self.segments[at:]:
+            for suffix in SEGMENT_SUFFIXES:
+                name = offset_name(segment.base_offset, suffix)
+                if name in self._names:
+                    self._disk.remove(self._path(name))
+            self._report.removed_segments += 1
+        del self.segments[at:]
+
+    def _remove_snapshots_above(self, log_end_offset: int) -> None:
+        for offset in [offset for offset in self._snapshots if offset > log_end_offset]:
+            self._disk.remove(self._path(offset_name(offset, SNAPSHOT)))
+            self._snapshots.remove(offset)
+
+    def _save_indexes(self, segment: Segment) -> None:
+        for file in segment.save_indexes()[0]:
+            sync_file(file)
+            file.close()
+
+    def _make_durable(self, first: int, epochs: LeaderEpochs) -> None:
+        """Sync all that was looked at: it may have been in the page cache only."""
+        for segment in self.segments[first:]:
+            sync_file(segment.open_appender())
+            self._save_indexes(segment)
+        for segment in self.segments[first:-1]:
+            segment.appender = None
+        if not self._metadata_is_good:
+            content = encode_partition_metadata(self._expected.topic_id)
+            replace_file(self._disk, self._path(PARTITION_METADATA), content)
+        path = self._path(LEADER_EPOCH_CHECKPOINT)
+        known = LEADER_EPOCH_CHECKPOINT in self._names
+        if not known or read_file(self._disk, path) != epochs.encode():
+            replace_file(self._disk, path, epochs.encode())
+        sync_names(self._disk, self._directory)
+        sync_names(self._disk, parent_directory(self._directory))
+
+
+class _Scan:
+    """The state of a scan that goes from segment to segment.
+
+    Attributes:
+        first_offset: Of the first batch that was scanned; the next offset where there was none.
+        next_offset: Behind the last good batch.
+        produced: Headers of idempotent batches, to be replayed.
+    """
+
+    def __init__(self, expected: Expected, epochs: LeaderEpochs) -> None:
+        self._expected = expected
+        self._epochs = epochs
+        self._latest_epoch_max = max(expected.leader_epoch, epochs.latest)
+        self._epoch = -1
+        self.first_offset = -1
+        self.next_offset = -1
+        self.produced: list[BatchHeader] = []
+
+    def may_follow(self, base_offset: int) -> bool:
+        """Tell whether a batch or a segment may start here, given what came before."""
+        if base_offset == self.next_offset:
+            return True
+        if base_offset < self.next_offset:
+            return False
+        return self._expected.compacted or base_offset <= self._expected.recovery_point
+
+    def segment(self, segment: Segment, start: int) -> int:
+        """Take the good batches of a segment into account; return where they end."""
+        if start == 0:
+            segment.set_indexes(OffsetIndex(segment.base_offset), TimeIndex(segment.base_offset))
+            for index in (segment.offset_index, segment.time_index):
+                index.file_is_longer = True
+            self.next_offset = max(self.next_offset, segment.base_offset)
+        size = segment.size
+        end = start
+        interval = self._expected.index_interval_bytes
+        for position, header in good_batches(segment.reader(), start, size):
+            base_offset = header.base_offset
+            last_offset = base_offset + header.last_offset_delta
+            if self.next_offset < 0:
+                # The first batch behind a trusted index entry: nothing is known before it.
+                self.next_offset = max(base_offset, segment.base_offset)
+            if (
+                not self.may_follow(base_offset)
+                or header.last_offset_delta < 0
+                or not segment.fits(last_offset)
+                or not self._epoch <= header.leader_epoch <= self._latest_epoch_max
+            ):
+                break
+            if self.first_offset < 0:
+                self.first_offset = base_offset
+            if header.leader_epoch > self._epoch:
+                self._epoch = header.leader_epoch
+                if header.leader_epoch > self._epochs.latest:
+                    self._epochs.assign(header.leader_epoch, base_offset)
+            if header.producer_id >= 0:
+                self.produced.append(header)
+            end = position + header.batch_length + SIZE_OVERHEAD_BYTES
+            segment.note(position, end - position, last_offset, header.max_timestamp, interval)
+            self.next_offset = last_offset + 1
+        segment.size = size
+        if self.first_offset < 0 <= self.next_offset:
+            self.first_offset = self.next_offset
+        return end
+
+
+def good_batches(file: File, start: int, size: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Walk over batches whose size, magic and checksum are right, and stop at the first other.
+
+    Yields:
+        The position and the header of each.
+    """
+    position = start
+    chunk_start = start
+    chunk = b""
+    view = memoryview(chunk)
+    while size - position >= BATCH_HEADER_BYTES:
+        at = position - chunk_start
+        if at + BATCH_HEADER_BYTES > len(chunk):
+            chunk = file.read(min(CHUNK_BYTES, size - position), position)
+            view = memoryview(chunk)
+            chunk_start, at = position, 0
+            if len(chunk) < BATCH_HEADER_BYTES:
+                return
+        header = parse_header(chunk, at)
+        if header.batch_length < BATCH_LENGTH_MIN or header.magic != MAGIC:
+            return
+        length = header.batch_length + SIZE_OVERHEAD_BYTES
+        if length > size - position:
+            return
+        if at + length > len(chunk):
+            chunk = file.read(max(length, min(CHUNK_BYTES, size - position)), position)
+            view = memoryview(chunk)
+            chunk_start, at = position, 0
+            if len(chunk) < length:
+                return
+        if crc32c(view[at + ATTRIBUTES_POS : at + length]) != header.crc:
+            return
+        yield position, header
+        position += length
