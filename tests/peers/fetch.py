@@ -19,8 +19,8 @@ from tests.peers import FETCHED, HERE
 
 # Debian's names for the programs that fetch or run a peer.
 DEBIAN_PACKAGES = {
-    "java": "openjdk-17-jdk-headless",
-    "javac": "openjdk-17-jdk-headless",
+    "java": "default-jdk-headless",
+    "javac": "default-jdk-headless",
     "mvn": "maven",
     "node": "nodejs",
     "npm": "npm",
