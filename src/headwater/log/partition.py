@@ -604,12 +604,6 @@ class PartitionLog:
             or self._clock.now_ms() - self._dirty_since_ms >= config.flush_ms
         )
 
-    def commit_due(self) -> bool:
-        """Tell whether `flush.messages` asks for a commit now."""
-        return (
-            self._durable or self.log_end_offset - self.synced_offset >= self._config.flush_messages
-        )
-
     def begin_commit(self) -> Sequence[Syncable]:
         """Hand over all that must be synced for the present end to be durable."""
         self._commit_offset = self.log_end_offset
