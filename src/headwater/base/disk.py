@@ -26,6 +26,9 @@ from headwater.base.errors import HeadwaterError
 
 Buffer = bytes | bytearray | memoryview
 
+_IOV_MAX = 1024
+"""What one ``writev`` takes on Linux and macOS."""
+
 
 class Syncable(Protocol):
     """Something whose current content can be made durable."""
@@ -244,6 +247,8 @@ class RealFile:
         total = 0
         for buffer in buffers:
             total += len(buffer)
+        if len(buffers) > _IOV_MAX:
+            buffers = (b"".join(buffers),)
         written = os.writev(self._descriptor, buffers)
         if written != total:
             self._append_rest(buffers, written, total)
@@ -284,6 +289,8 @@ class RealFile:
 
     def sync(self) -> None:
         """Flush to the device."""
+        if self._descriptor < 0:
+            raise OSError(errno.EBADF, "the file is closed", self._path)
         sync_descriptor(self._descriptor)
 
     def fileno(self) -> int:

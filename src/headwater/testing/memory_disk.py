@@ -541,15 +541,16 @@ def _surviving_content(node: _FileNode, dice: random.Random | None) -> bytearray
     if dice is None or not node.queue:
         return content
     whole = dice.randint(0, len(node.queue))
+    safe = len(content)
     for change in node.queue[:whole]:
         _change(content, change)
+        safe = min(safe, len(content))
     if whole < len(node.queue):
         torn = node.queue[whole]
         if isinstance(torn, bytes):
             content += torn[: dice.randint(0, len(torn))]
     # Blocks of one write reach the platter in any order: what lies between the durable end and the
     # end of the file may be missing (zeros) or half written.
-    safe = min([len(node.durable), *(size for size in node.queue if isinstance(size, int))])
     if len(content) > safe and dice.random() < 0.4:
         start = dice.randint(safe, len(content) - 1)
         end = len(content) if dice.random() < 0.7 else dice.randint(start + 1, len(content))

@@ -1,0 +1,286 @@
+"""What every ``Disk`` does alike.
+
+This file alone decides what the log may expect of a disk in a running process. What is left after a
+power cut is no part of it: only a disk that can be cut can show that.
+
+    class TestMyDisk(DiskContract):
+        @pytest.fixture
+        def disk(self): return MyDisk()
+
+        @pytest.fixture
+        def root(self): return "/somewhere/empty"
+"""
+
+import pytest
+
+from headwater.base.disk import (
+    AlreadyLockedError,
+    DirectorySync,
+    Disk,
+    File,
+    parent_directory,
+    read_file,
+    replace_file,
+    sync_names,
+)
+
+
+class DiskContract:
+    """The suite; a subclass gives it a disk and the path of an empty directory on it."""
+
+    @pytest.fixture
+    def disk(self) -> Disk:
+        """Return the disk under test."""
+        raise AssertionError("a subclass gives the disk")
+
+    @pytest.fixture
+    def root(self) -> str:
+        """Return the path of an existing, empty directory."""
+        raise AssertionError("a subclass gives the directory")
+
+    # Files.
+
+    def test_appended_bytes_are_read_back(self, disk: Disk, root: str) -> None:
+        """Buffers of every kind come out in order, at any place, short only at the end."""
+        file = disk.open(f"{root}/a", create=True)
+        file.append([b"one", bytearray(b"two"), memoryview(b"three")])
+        file.append([b"four"])
+
+        assert file.size() == 15
+        assert file.read(15, 0) == b"onetwothreefour"
+        assert file.read(5, 6) == b"three"
+        assert file.read(100, 11) == b"four"
+        assert file.read(10, 15) == b""
+        assert file.read(10, 99) == b""
+
+    def test_more_buffers_than_one_system_call_takes(self, disk: Disk, root: str) -> None:
+        """The number of buffers has no limit."""
+        file = disk.open(f"{root}/a", create=True)
+        file.append([bytes([i % 256]) for i in range(5000)])
+
+        assert file.size() == 5000
+        assert file.read(5000, 0) == bytes(i % 256 for i in range(5000))
+
+    def test_appending_nothing(self, disk: Disk, root: str) -> None:
+        """No buffers and empty buffers are no error."""
+        file = disk.open(f"{root}/a", create=True)
+        file.append([])
+        file.append([b"", b""])
+
+        assert file.size() == 0
+
+    def test_two_handles_of_one_file(self, disk: Disk, root: str) -> None:
+        """A reader sees what was appended after it was opened; a second appender goes on."""
+        first = disk.open(f"{root}/a", create=True)
+        first.append([b"one"])
+        reader = disk.open_for_reading(f"{root}/a")
+        second = disk.open(f"{root}/a")
+        second.append([b"two"])
+
+        assert reader.read(10, 0) == b"onetwo"
+        assert second.size() == 6
+
+    def test_a_reader_cannot_write(self, disk: Disk, root: str) -> None:
+        """A handle for reading refuses to change the file."""
+        disk.open(f"{root}/a", create=True).append([b"one"])
+        reader = disk.open_for_reading(f"{root}/a")
+
+        with pytest.raises(OSError, match=r".+"):
+            reader.append([b"two"])
+        with pytest.raises(OSError, match=r".+"):
+            reader.truncate(0)
+        assert read_file(disk, f"{root}/a") == b"one"
+
+    def test_truncate_then_append(self, disk: Disk, root: str) -> None:
+        """What is appended after a cut stands at the new end."""
+        file = disk.open(f"{root}/a", create=True)
+        file.append([b"onetwo"])
+        file.truncate(3)
+
+        assert file.size() == 3
+        file.append([b"three"])
+        assert file.read(100, 0) == b"onethree"
+
+    def test_the_size_of_an_existing_file(self, disk: Disk, root: str) -> None:
+        """A handle knows the size of what it opens."""
+        disk.open(f"{root}/a", create=True).append([b"one"])
+
+        assert disk.open(f"{root}/a").size() == 3
+        assert disk.open(f"{root}/a", create=True).size() == 3
+        assert disk.open_for_reading(f"{root}/a").size() == 3
+
+    def test_a_closed_file_refuses(self, disk: Disk, root: str) -> None:
+        """Closing twice is harmless; using a closed file is an error."""
+        file = disk.open(f"{root}/a", create=True)
+        file.append([b"one"])
+        file.close()
+        file.close()
+
+        with pytest.raises(OSError, match=r".+"):
+            file.append([b"two"])
+        with pytest.raises(OSError, match=r".+"):
+            file.read(1, 0)
+        with pytest.raises(OSError, match=r".+"):
+            file.sync()
+
+    def test_a_file_outlives_its_name(self, disk: Disk, root: str) -> None:
+        """Readers of a removed or replaced file go on reading it."""
+        disk.open(f"{root}/a", create=True).append([b"old"])
+        reader = disk.open_for_reading(f"{root}/a")
+        disk.remove(f"{root}/a")
+        disk.open(f"{root}/a", create=True).append([b"new"])
+
+        assert reader.read(10, 0) == b"old"
+        assert read_file(disk, f"{root}/a") == b"new"
+
+    def test_a_file_keeps_the_name_it_was_opened_by(self, disk: Disk, root: str) -> None:
+        """A rename changes neither the handle nor what it says."""
+        file = disk.open(f"{root}/a", create=True)
+        disk.rename(f"{root}/a", f"{root}/b")
+        file.append([b"one"])
+        file.sync()
+
+        assert file.path == f"{root}/a"
+        assert read_file(disk, f"{root}/b") == b"one"
+
+    def test_absent_files(self, disk: Disk, root: str) -> None:
+        """What is not there is not made by accident."""
+        with pytest.raises(FileNotFoundError):
+            disk.open(f"{root}/a")
+        with pytest.raises(FileNotFoundError):
+            disk.open_for_reading(f"{root}/a")
+        with pytest.raises(FileNotFoundError):
+            disk.remove(f"{root}/a")
+        with pytest.raises(FileNotFoundError):
+            disk.rename(f"{root}/a", f"{root}/b")
+        with pytest.raises(FileNotFoundError):
+            disk.open(f"{root}/nowhere/a", create=True)
+        assert disk.list_directory(root) == []
+
+    def test_sync_and_descriptor(self, disk: Disk, root: str) -> None:
+        """A sync returns; a descriptor is a number that a disk without one gives as -1."""
+        file: File = disk.open(f"{root}/a", create=True)
+        file.append([b"one"])
+        file.sync()
+        file.sync()
+
+        assert file.fileno() >= -1
+
+    # Names.
+
+    def test_names(self, disk: Disk, root: str) -> None:
+        """Directories and files are listed in order and told apart."""
+        disk.make_directory(f"{root}/b")
+        disk.make_directory(f"{root}/b")
+        disk.open(f"{root}/c", create=True)
+        disk.open(f"{root}/a", create=True)
+
+        assert disk.list_directory(root) == ["a", "b", "c"]
+        assert disk.exists(f"{root}/a")
+        assert disk.exists(f"{root}/b")
+        assert not disk.exists(f"{root}/d")
+        assert not disk.exists(f"{root}/a/d")
+        assert disk.is_directory(f"{root}/b")
+        assert not disk.is_directory(f"{root}/a")
+        assert not disk.is_directory(f"{root}/d")
+
+    def test_directories_need_a_parent(self, disk: Disk, root: str) -> None:
+        """Only the last name of a path is made."""
+        with pytest.raises(FileNotFoundError):
+            disk.make_directory(f"{root}/a/b")
+        with pytest.raises(FileNotFoundError):
+            disk.list_directory(f"{root}/a")
+        with pytest.raises(FileNotFoundError):
+            disk.sync_directory(f"{root}/a")
+        disk.open(f"{root}/c", create=True)
+        with pytest.raises(FileExistsError):
+            disk.make_directory(f"{root}/c")
+        with pytest.raises(NotADirectoryError):
+            disk.list_directory(f"{root}/c")
+
+    def test_rename_replaces(self, disk: Disk, root: str) -> None:
+        """A file takes the place of another."""
+        disk.open(f"{root}/a", create=True).append([b"new"])
+        disk.open(f"{root}/b", create=True).append([b"old"])
+        disk.rename(f"{root}/a", f"{root}/b")
+
+        assert disk.list_directory(root) == ["b"]
+        assert read_file(disk, f"{root}/b") == b"new"
+
+    def test_rename_of_directories(self, disk: Disk, root: str) -> None:
+        """A directory moves with its content, replaces an empty one and no other."""
+        disk.make_directory(f"{root}/a")
+        disk.open(f"{root}/a/file", create=True).append([b"one"])
+        disk.make_directory(f"{root}/empty")
+        disk.rename(f"{root}/a", f"{root}/empty")
+
+        assert disk.list_directory(root) == ["empty"]
+        assert read_file(disk, f"{root}/empty/file") == b"one"
+        disk.make_directory(f"{root}/a")
+        with pytest.raises(OSError, match=r".+"):
+            disk.rename(f"{root}/a", f"{root}/empty")
+        disk.open(f"{root}/f", create=True)
+        with pytest.raises(IsADirectoryError):
+            disk.rename(f"{root}/f", f"{root}/a")
+        with pytest.raises(NotADirectoryError):
+            disk.rename(f"{root}/a", f"{root}/f")
+
+    def test_remove_tree(self, disk: Disk, root: str) -> None:
+        """All that is below goes, nothing beside it."""
+        disk.make_directory(f"{root}/a")
+        disk.make_directory(f"{root}/a/b")
+        disk.open(f"{root}/a/b/c", create=True)
+        disk.open(f"{root}/a/d", create=True)
+        disk.open(f"{root}/ab", create=True)
+        disk.remove_tree(f"{root}/a")
+
+        assert disk.list_directory(root) == ["ab"]
+        with pytest.raises(FileNotFoundError):
+            disk.remove_tree(f"{root}/a")
+
+    def test_syncing_directories(self, disk: Disk, root: str) -> None:
+        """A directory can be synced by itself and in a commit, where it may be gone meanwhile."""
+        disk.make_directory(f"{root}/a")
+        disk.sync_directory(root)
+        sync_names(disk, root)
+        DirectorySync(disk, f"{root}/a").sync()
+        disk.remove_tree(f"{root}/a")
+        DirectorySync(disk, f"{root}/a").sync()
+
+        with pytest.raises(OSError, match=r".+"):
+            sync_names(disk, f"{root}/a")
+
+    def test_room(self, disk: Disk, root: str) -> None:
+        """There is a number for what is left."""
+        assert disk.free_bytes(root) > 0
+
+    # Locks.
+
+    def test_one_holder_at_a_time(self, disk: Disk, root: str) -> None:
+        """The second is refused and told who the first is; a released lock is free."""
+        lock = disk.lock(f"{root}/.lock")
+        with pytest.raises(AlreadyLockedError, match=r"in use by process \d+") as refused:
+            disk.lock(f"{root}/.lock")
+        lock.release()
+        lock.release()
+
+        assert root in refused.value.message
+        disk.lock(f"{root}/.lock").release()
+
+    # Helpers that live beside the interface.
+
+    def test_replace_file(self, disk: Disk, root: str) -> None:
+        """New content, old content replaced, leftovers of a crash in the way: one result."""
+        replace_file(disk, f"{root}/a", b"one")
+        disk.open(f"{root}/a.tmp", create=True).append([b"a torn attempt that is longer"])
+        replace_file(disk, f"{root}/a", b"two")
+
+        assert read_file(disk, f"{root}/a") == b"two"
+        assert disk.list_directory(root) == ["a"]
+
+    def test_parent_directory(self, disk: Disk, root: str) -> None:
+        """The parent of a name is where it is listed."""
+        disk.open(f"{root}/a", create=True)
+
+        assert disk.list_directory(parent_directory(f"{root}/a")) == ["a"]
+        assert parent_directory("a") == "."
