@@ -14,27 +14,11 @@ The rules that everything acknowledged rests on:
 
 import asyncio
 import errno
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable
 
 from headwater.base.disk import Syncable
+from headwater.delivery.broker.partition import Committable
 from headwater.delivery.server.syncers import Syncer, choose_syncer
-
-
-class Committable(Protocol):
-    """Something with files to sync: a partition.
-
-    From ``begin_commit`` to ``end_commit`` its files must stay open: forget them rather than
-    close them, the round holds them until it is over.
-    """
-
-    def begin_commit(self) -> Sequence[Syncable]:
-        """Remember what has been written so far and hand over the files that hold it."""
-        ...
-
-    def end_commit(self) -> None:
-        """Take note that what was remembered is durable."""
-        ...
 
 
 class Committer:

@@ -1,0 +1,90 @@
+"""One node: its topics, its groups, and the few facts that every answer needs.
+
+This file alone decides how the parts of the broker are put together and when their upkeep runs.
+It is single-threaded and does nothing by itself: requests, timers and finished commits drive it.
+"""
+
+from headwater.base.chance import Chance
+from headwater.base.clock import Clock, Timers
+from headwater.base.errors import ErrorCode, KafkaError
+from headwater.base.settings import BrokerSettings
+from headwater.delivery.broker.configs import Configs
+from headwater.delivery.broker.groups import Groups
+from headwater.delivery.broker.overflow import Overflow
+from headwater.delivery.broker.partition import Commits
+from headwater.delivery.broker.topic_rules import (
+    Room,
+    WantedTopic,
+    check_topic_name,
+    plan_creation,
+)
+from headwater.delivery.broker.topics import BrokerTopic, Topics
+from headwater.log.store import LogStore
+
+# How often the broker looks for files that retention or deletion has made removable.
+_UPKEEP_INTERVAL_MS = 1_000
+
+
+class Broker:
+    """All decisions of a single node."""
+
+    def __init__(
+        self,
+        store: LogStore,
+        *,
+        settings: BrokerSettings,
+        clock: Clock,
+        timers: Timers,
+        chance: Chance,
+        commits: Commits,
+    ) -> None:
+        self.store = store
+        self.settings = settings
+        self.clock = clock
+        self.timers = timers
+        self.chance = chance
+        self.node_id = settings.node_id
+        self.cluster_id = store.cluster_id
+        self.leader_epoch = store.node_epoch
+        # Where clients reach us; set once the port is known.
+        self.advertised_host = ""
+        self.advertised_port = 0
+        self.topics = Topics(store, commits)
+        self.groups = Groups(
+            topics=self.topics, settings=settings, clock=clock, timers=timers, chance=chance
+        )
+        self.configs = Configs(store, self.topics, settings)
+        self.overflow = Overflow(self.groups)
+        self.topics.when_deleted(self.overflow.forget)
+
+    def start(self) -> None:
+        """Rebuild what lives in internal topics, then begin the upkeep."""
+        self.groups.load()
+        self.timers.after(_UPKEEP_INTERVAL_MS, self._keep_up)
+
+    def create_on_demand(self, name: str, *, allowed: bool) -> BrokerTopic:
+        """Create a topic that a client merely mentioned, if that is the rule here."""
+        check_topic_name(name)
+        if not (allowed and self.settings.auto_create_topics_enable):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        room = Room({topic.name for topic in self.topics}, self.topics.partition_count())
+        wanted = WantedTopic(name, -1, -1, (), {})
+        (plan,) = plan_creation([wanted], room, self.settings, self.store.topic_defaults)
+        if isinstance(plan, KafkaError):
+            raise plan
+        return self.topics.create([plan])[0]
+
+    def _keep_up(self) -> None:
+        now_ms = self.clock.now_ms()
+        self.overflow.reclaim(now_ms)
+        self.store.work_due(now_ms)
+        self.timers.after(_UPKEEP_INTERVAL_MS, self._keep_up)
+
+
+def check_leader_epoch(broker: Broker, claimed_epoch: int) -> None:
+    """Refuse a client whose view of the leader is older or newer than the truth (KIP-320)."""
+    if claimed_epoch in {-1, broker.leader_epoch}:
+        return
+    if claimed_epoch < broker.leader_epoch:
+        raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
+    raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)

@@ -1,0 +1,121 @@
+"""One partition as the broker sees it: a log, and whoever waits for it.
+
+This file alone decides who is told when records become durable or visible. It knows nothing of
+requests, sockets or how a sync is made: it hands itself to ``Commits`` and is called back.
+
+    append -> log (page cache) -> joins the commit round -> synced -> high watermark moves
+                                                                        |-> producers with acks=all
+                                                                        '-> waiting fetches
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from headwater.base.disk import Syncable
+from headwater.base.record.batch import BatchHeader
+from headwater.log.partition import Appended, PartitionLog
+
+Action = Callable[[], None]
+
+
+class Committable(Protocol):
+    """Something that has written and wants it durable.
+
+    From ``begin_commit`` to ``end_commit`` its files must stay open: they are forgotten rather
+    than closed, and the round holds them until it is over.
+    """
+
+    def begin_commit(self) -> Sequence[Syncable]:
+        """Hand over what has to be synced for all that was written so far."""
+        ...
+
+    def end_commit(self) -> None:
+        """Everything handed over is durable now."""
+        ...
+
+
+class Commits(Protocol):
+    """The group commit: collects what is dirty, syncs it in rounds."""
+
+    def add(self, item: Committable) -> None:
+        """Let the item take part in the next round."""
+        ...
+
+
+class Partition:
+    """A partition log with its waiters; what every dialect appends to and reads from."""
+
+    __slots__ = ("_commits", "_in_round", "_waiting", "_watchers", "log")
+
+    def __init__(self, log: PartitionLog, commits: Commits) -> None:
+        self.log = log
+        self._commits = commits
+        self._in_round = False
+        # In offset order, because appends are: the head is always the next to become durable.
+        self._waiting: deque[tuple[int, Action]] = deque()
+        self._watchers: dict[Action, None] = {}
+
+    def append(self, batch: bytearray | memoryview, header: BatchHeader) -> Appended:
+        """Append a validated batch; it becomes visible when its commit round is through."""
+        log = self.log
+        appended = log.append(batch, header)
+        if log.commit_due():
+            self.request_commit()
+        if log.high_watermark > appended.last_offset:
+            self._advanced()
+        return appended
+
+    def request_commit(self) -> None:
+        """Join the next commit round, once."""
+        if not self._in_round:
+            self._in_round = True
+            self._commits.add(self)
+
+    def begin_commit(self) -> Sequence[Syncable]:
+        """Hand over what is dirty; what is appended from here on belongs to the next round."""
+        self._in_round = False
+        return self.log.begin_commit()
+
+    def end_commit(self) -> None:
+        """Move the high watermark and tell those who waited for it."""
+        self.log.end_commit()
+        self._advanced()
+
+    def when_durable(self, last_offset: int, action: Action) -> None:
+        """Run the action as soon as the record at ``last_offset`` is safe and visible.
+
+        Actions run in offset order. When the disk fails they never run: the broker answers
+        nothing that it cannot keep, and stops.
+        """
+        if self.log.high_watermark > last_offset:
+            action()
+            return
+        waiting = self._waiting
+        if waiting and waiting[-1][0] > last_offset:
+            # A duplicate of an earlier batch waits for an offset that others wait for already.
+            index = next(i for i, (offset, _) in enumerate(waiting) if offset > last_offset)
+            waiting.insert(index, (last_offset, action))
+        else:
+            waiting.append((last_offset, action))
+
+    def watch(self, action: Action) -> None:
+        """Run the action whenever something becomes readable or the partition ends."""
+        self._watchers[action] = None
+
+    def unwatch(self, action: Action) -> None:
+        """Stop watching; harmless when it was not watched."""
+        self._watchers.pop(action, None)
+
+    def wake(self) -> None:
+        """Let every watcher look again: the log start moved, or the topic is gone."""
+        for action in tuple(self._watchers):
+            action()
+
+    def _advanced(self) -> None:
+        high_watermark = self.log.high_watermark
+        waiting = self._waiting
+        while waiting and waiting[0][0] < high_watermark:
+            waiting.popleft()[1]()
+        if self._watchers:
+            self.wake()

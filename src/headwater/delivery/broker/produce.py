@@ -1,0 +1,111 @@
+"""Whether and how a producer's batch enters a partition.
+
+This file alone decides what is checked before an append: the batch itself, keys on compacted
+topics, the topic's own compression, and the topic's answer to a producer that is too fast. It
+knows nothing of the request that carried the batch.
+"""
+
+from typing import TYPE_CHECKING
+
+from headwater.base.errors import ErrorCode, KafkaError
+from headwater.base.record.batch import BatchHeader, parse_header
+from headwater.base.record.codecs import Codec
+from headwater.base.record.records import build_batch, iterate, iterate_keys
+from headwater.base.record.validation import validate_for_append
+from headwater.delivery.broker.partition import Partition
+from headwater.log.partition import Appended
+
+if TYPE_CHECKING:
+    from headwater.delivery.broker.broker import Broker
+
+_RECORDS_REPORTED_MAX = 100
+
+
+class InvalidRecordsError(KafkaError):
+    """Some records of a batch break the topic's rules; the batch is refused as a whole.
+
+    Attributes:
+        records: Index of each offending record in its batch, and what is wrong with it.
+    """
+
+    def __init__(self, message: str, records: list[tuple[int, str]]) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, message)
+        self.records = records[:_RECORDS_REPORTED_MAX]
+
+
+def append_batch(
+    broker: "Broker",
+    partition: Partition,
+    records: memoryview | None,
+    *,
+    zstd_allowed: bool,
+) -> tuple[Appended, int]:
+    """Append one batch from a client.
+
+    Returns:
+        Where it went, and for how many milliseconds the client should be held back.
+
+    Raises:
+        KafkaError: The batch was refused; nothing was written.
+    """
+    if not records:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "A partition needs exactly one record batch.")
+    config = partition.log.config
+    header = validate_for_append(records, size_max=config.max_message_bytes)
+    if header.is_transactional:
+        raise KafkaError(
+            ErrorCode.INVALID_TXN_STATE, "This broker does not take part in transactions yet."
+        )
+    if header.codec == Codec.ZSTD and not zstd_allowed:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7 or newer.")
+    batch: memoryview | bytearray = records
+    if config.is_compacted:
+        _require_keys(records)
+    if config.compression_type != "producer":
+        batch, header = _recompress(records, header, Codec.by_name(config.compression_type))
+    if config.headwater_overflow == "buffer":
+        return partition.append(batch, header), 0
+    return _append_bounded(broker, partition, batch, header)
+
+
+def _append_bounded(
+    broker: "Broker",
+    partition: Partition,
+    batch: memoryview | bytearray,
+    header: BatchHeader,
+) -> tuple[Appended, int]:
+    decision = broker.overflow.before_append(partition, len(batch))
+    if decision.error is not None:
+        raise KafkaError(decision.error, decision.message)
+    appended = partition.append(batch, header)
+    broker.overflow.after_append(partition)
+    return appended, decision.delay_ms
+
+
+def _require_keys(records: memoryview) -> None:
+    keyless = [
+        (index, "Compacted topic cannot accept message without key.")
+        for index, (_, key) in enumerate(iterate_keys(records))
+        if key is None
+    ]
+    if keyless:
+        raise InvalidRecordsError(
+            "Records without a key cannot go to a compacted topic: give each record a key.",
+            keyless,
+        )
+
+
+def _recompress(
+    records: memoryview, header: BatchHeader, wanted: Codec
+) -> tuple[memoryview | bytearray, BatchHeader]:
+    """Give the batch the topic's own compression, keeping all else that the producer said."""
+    if header.codec == wanted:
+        return records, header
+    rebuilt = build_batch(
+        iterate(records),
+        codec=wanted,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+    )
+    return rebuilt, parse_header(rebuilt)

@@ -1,0 +1,264 @@
+"""The brokers behind an address, and who is responsible for what.
+
+This file alone decides which broker a request goes to: any, the controller, a partition's leader,
+a group's coordinator. It asks again when the answer may have changed, and gives up at a deadline.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Self, TypeVar
+
+from headwater.base.errors import RETRIABLE, ErrorCode, HeadwaterError, KafkaError
+from headwater.delivery.client.connection import Connection
+from headwater.delivery.client.errors import BrokerUnreachableError
+from headwater.delivery.wire.kafka import messages
+
+Result = TypeVar("Result")
+
+_DEFAULT_PORT = 9092
+_RETRY_PAUSE_S = 0.1
+_METADATA_AGE_MAX_S = 30.0
+_COORDINATOR_GROUP = 0
+
+
+class PartitionInfo(NamedTuple):
+    """Where one partition lives."""
+
+    number: int
+    leader: int
+    replicas: list[int]
+    in_sync: list[int]
+
+
+class TopicInfo(NamedTuple):
+    """A topic as the brokers describe it."""
+
+    name: str
+    topic_id: bytes
+    internal: bool
+    partitions: list[PartitionInfo]
+
+
+def parse_addresses(bootstrap: str) -> list[tuple[str, int]]:
+    """Read ``HOST:PORT[,HOST:PORT...]``; the port may be left out.
+
+    Raises:
+        HeadwaterError: The text is no list of addresses.
+    """
+    found = []
+    for text in bootstrap.split(","):
+        host, colon, port = text.strip().rpartition(":")
+        if not colon:
+            host, port = port, str(_DEFAULT_PORT)
+        if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
+            raise HeadwaterError(
+                f"{text.strip()!r} is no broker address", hint="write HOST:PORT, as localhost:9092"
+            )
+        found.append((host.removeprefix("[").removesuffix("]"), int(port)))
+    return found
+
+
+class Cluster:
+    """All brokers that one address leads to; one connection to each, made when needed."""
+
+    def __init__(
+        self, bootstrap: str, *, client_id: str = "headwater", timeout_s: float = 30.0
+    ) -> None:
+        self.bootstrap = bootstrap
+        self.timeout_s = timeout_s
+        self._client_id = client_id
+        self._addresses = parse_addresses(bootstrap)
+        self._brokers: dict[int, tuple[str, int]] = {}
+        self._connections: dict[tuple[str, int, str], Connection] = {}
+        self._topics: dict[str, TopicInfo] = {}
+        self._topics_read_s = 0.0
+        self._coordinators: dict[str, int] = {}
+        self.cluster_id = ""
+        self.controller_id = -1
+
+    # --- who is there ---------------------------------------------------------------------------
+
+    def refresh(self, topics: Iterable[str] | None = None, *, create: bool = False) -> None:
+        """Ask for the brokers and topics; None means all topics.
+
+        Raises:
+            BrokerUnreachableError: No address answers.
+        """
+        wanted = None
+        if topics is not None:
+            wanted = [messages.MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+        request = messages.MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
+        response = self.any().call(request)
+        if wanted is None:
+            self._topics.clear()
+        self.cluster_id = response.cluster_id or ""
+        self.controller_id = response.controller_id
+        self._brokers = {broker.node_id: (broker.host, broker.port) for broker in response.brokers}
+        self._topics_read_s = time.monotonic()
+        for topic in response.topics:
+            if topic.error_code == ErrorCode.NONE:
+                self._topics[topic.name] = _topic_info(topic)
+            else:
+                self._topics.pop(topic.name, None)
+                if topic.error_code not in {
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    ErrorCode.LEADER_NOT_AVAILABLE,
+                }:
+                    raise KafkaError(ErrorCode(topic.error_code), f"topic {topic.name!r}")
+
+    def topics(self) -> dict[str, TopicInfo]:
+        """Return all topics, freshly asked for."""
+        self.refresh()
+        return dict(self._topics)
+
+    def topic(self, name: str, *, create: bool = False) -> TopicInfo:
+        """Return one topic.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION when it does not exist.
+        """
+        fresh = time.monotonic() - self._topics_read_s < _METADATA_AGE_MAX_S
+        if name in self._topics and fresh:
+            return self._topics[name]
+        deadline_s = time.monotonic() + self.timeout_s
+        self.refresh([name], create=create)
+        while create and name not in self._topics and time.monotonic() < deadline_s:
+            # Apache Kafka creates topics in the background: the next answers will know it.
+            time.sleep(_RETRY_PAUSE_S)
+            self.refresh([name], create=create)
+        if name not in self._topics:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {name!r} does not exist",
+                hint=f"create it with: headwater topic create {name}",
+            )
+        return self._topics[name]
+
+    def forget_topic(self, name: str) -> None:
+        """Ask again before the topic is used next."""
+        self._topics.pop(name, None)
+
+    @property
+    def brokers(self) -> dict[int, tuple[str, int]]:
+        """Host and port of every broker, by id; empty before the first ``refresh``."""
+        return dict(self._brokers)
+
+    # --- whom to ask ----------------------------------------------------------------------------
+
+    def any(self) -> Connection:
+        """Return a connection to whichever broker answers."""
+        failure: BrokerUnreachableError | None = None
+        for host, port in [*self._addresses, *self._brokers.values()]:
+            try:
+                return self._connect(host, port)
+            except BrokerUnreachableError as error:
+                failure = error
+        assert failure is not None
+        raise failure
+
+    def broker(self, node_id: int, *, purpose: str = "") -> Connection:
+        """Return the connection to one broker; each purpose has one of its own.
+
+        Requests that wait at the broker (fetches, joins) need their own, because answers come in
+        order and a waiting one holds up those behind it.
+        """
+        if node_id not in self._brokers:
+            self.refresh(self._topics)
+        if node_id not in self._brokers:
+            raise BrokerUnreachableError(f"broker {node_id} is not part of the cluster any more")
+        return self._connect(*self._brokers[node_id], purpose)
+
+    def controller(self) -> Connection:
+        """Return a connection to the broker that changes topics and configs."""
+        if self.controller_id not in self._brokers:
+            self.refresh([])
+        if self.controller_id not in self._brokers:
+            return self.any()  # KRaft brokers pass such requests on
+        return self.broker(self.controller_id)
+
+    def leader(self, topic: str, partition: int) -> int:
+        """Return the id of the broker that leads a partition."""
+        info = self.topic(topic)
+        for each in info.partitions:
+            if each.number == partition:
+                if each.leader < 0:
+                    raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
+                return each.leader
+        raise KafkaError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"topic {topic!r} has no partition {partition}",
+            hint=f"see: headwater topic describe {topic}",
+        )
+
+    def coordinator(self, group: str, *, purpose: str = "") -> Connection:
+        """Return a connection to the broker that keeps a group."""
+        if group not in self._coordinators:
+            self._coordinators[group] = self.retrying(lambda: self._find_coordinator(group))
+        return self.broker(self._coordinators[group], purpose=purpose)
+
+    def forget_coordinator(self, group: str) -> None:
+        """Look for the group's coordinator again before it is used next."""
+        self._coordinators.pop(group, None)
+
+    def _find_coordinator(self, group: str) -> int:
+        # Version 3 asks for one key at a time, which every broker since 2.0 understands.
+        request = messages.FindCoordinatorRequest(key=group, key_type=_COORDINATOR_GROUP)
+        response = self.any().call(request, version_max=3)
+        if response.error_code:
+            raise KafkaError(ErrorCode(response.error_code), response.error_message or "")
+        self._brokers[response.node_id] = (response.host, response.port)
+        node_id: int = response.node_id
+        return node_id
+
+    # --- patience -------------------------------------------------------------------------------
+
+    def retrying(self, action: Callable[[], Result]) -> Result:
+        """Run the action again while its error is one that passes, until the time is up."""
+        deadline_s = time.monotonic() + self.timeout_s
+        while True:
+            try:
+                return action()
+            except KafkaError as error:
+                if error.code not in RETRIABLE or time.monotonic() >= deadline_s:
+                    raise
+            time.sleep(_RETRY_PAUSE_S)
+
+    # --- connections ----------------------------------------------------------------------------
+
+    def _connect(self, host: str, port: int, purpose: str = "") -> Connection:
+        key = (host, port, purpose)
+        connection = self._connections.get(key)
+        if connection is None or connection.closed:
+            connection = Connection(host, port, client_id=self._client_id, timeout_s=self.timeout_s)
+            self._connections[key] = connection
+        return connection
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in self._connections.values():
+            with contextlib.suppress(OSError):
+                connection.close()
+        self._connections.clear()
+
+    def __enter__(self) -> Self:
+        """Use the cluster in a with block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+
+def _topic_info(topic: Any) -> TopicInfo:  # noqa: ANN401 - a nested struct of MetadataResponse
+    return TopicInfo(
+        topic.name,
+        topic.topic_id,
+        topic.is_internal,
+        sorted(
+            PartitionInfo(
+                each.partition_index, each.leader_id, list(each.replica_nodes), list(each.isr_nodes)
+            )
+            for each in topic.partitions
+        ),
+    )

@@ -1,0 +1,194 @@
+"""One blocking connection to one broker.
+
+This file alone decides how a request gets its answer: which version both sides speak, in which
+order answers are matched, and what a broken connection is called. It knows no topic and no group.
+"""
+
+import contextlib
+import socket
+import struct
+from collections import deque
+from typing import Any, Self
+
+from headwater.base.errors import ErrorCode, KafkaError
+from headwater.base.schema import Message
+from headwater.delivery.client.errors import (
+    BrokerTimeoutError,
+    BrokerUnreachableError,
+    UnsupportedByBrokerError,
+)
+from headwater.delivery.wire.kafka import apis, framing, messages
+
+_SIZE = struct.Struct(">i")
+# The largest answer that is believed: Kafka's own default for a fetch is 55 MB.
+_ANSWER_BYTES_MAX = 1 << 30
+_API_VERSIONS_NEWEST = 4
+_UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
+_BY_NAME = {api.name: api for api in apis.APIS.values()}
+
+
+class Connection:
+    """A socket, the versions that the broker speaks, and the answers that are still awaited."""
+
+    def __init__(
+        self, host: str, port: int, *, client_id: str = "headwater", timeout_s: float = 30.0
+    ) -> None:
+        """Connect and ask which versions are spoken.
+
+        Raises:
+            BrokerUnreachableError: Nobody answers there.
+        """
+        self.address = f"{host}:{port}"
+        self._client_id = client_id
+        self._timeout_s = timeout_s
+        self._next_id = 0
+        self._awaited: deque[tuple[int, int, int]] = deque()
+        try:
+            self._socket = socket.create_connection((host, port), timeout=timeout_s)
+        except OSError as error:
+            raise BrokerUnreachableError(
+                f"no broker answers at {self.address}: {error.strerror or error}",
+                hint="start one with: headwater up (or name another with --bootstrap HOST:PORT)",
+            ) from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            self.versions = self._ask_versions()
+        except BaseException:
+            self.close()
+            raise
+
+    def call(
+        self, request: Message, *, version_max: int | None = None, timeout_s: float | None = None
+    ) -> Any:  # noqa: ANN401 - the response class that belongs to the request
+        """Send a request and wait for its answer; earlier answers must have been taken.
+
+        Raises:
+            UnsupportedByBrokerError: The broker offers no version that we speak.
+            BrokerUnreachableError: The connection broke.
+            BrokerTimeoutError: No answer in time.
+        """
+        assert not self._awaited, "an earlier answer was not taken"
+        self.send(request, version_max=version_max)
+        return self.receive(timeout_s=timeout_s)
+
+    def send(self, request: Message, *, version_max: int | None = None) -> None:
+        """Send a request; its answer comes after those of the requests before it."""
+        api = _BY_NAME[type(request).__name__.removesuffix("Request")]
+        version = self.version(api.key, version_max)
+        correlation_id, self._next_id = self._next_id, (self._next_id + 1) & 0x7FFFFFFF
+        parts = framing.encode_request(api.key, version, correlation_id, self._client_id, request)
+        self._awaited.append((api.key, version, correlation_id))
+        try:
+            self._socket.settimeout(self._timeout_s)
+            self._socket.sendall(b"".join(parts))
+        except TimeoutError as error:
+            raise self._broken(BrokerTimeoutError(self._silent(self._timeout_s))) from error
+        except OSError as error:
+            raise self._broken(BrokerUnreachableError(self._lost(error))) from error
+
+    def receive(self, *, timeout_s: float | None = None) -> Any:  # noqa: ANN401 - any response
+        """Wait for the answer to the oldest request that has none yet."""
+        api_key, version, expected_id = self._awaited.popleft()
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        try:
+            self._socket.settimeout(timeout_s)
+            frame = self._receive_frame()
+        except TimeoutError as error:
+            raise self._broken(BrokerTimeoutError(self._silent(timeout_s))) from error
+        except OSError as error:
+            raise self._broken(BrokerUnreachableError(self._lost(error))) from error
+        if api_key == apis.API_VERSIONS and frame[4:6] == _UNSUPPORTED_VERSION:
+            version = 0  # whatever was asked, a broker that does not know it answers in this form
+        correlation_id, response = framing.decode_response(api_key, version, frame)
+        if correlation_id != expected_id:
+            raise self._broken(
+                BrokerUnreachableError(f"{self.address} answered a request that was not asked")
+            )
+        return response
+
+    def expect_no_answer(self) -> None:
+        """The request just sent is one that brokers do not answer: produce with acks=0."""
+        self._awaited.pop()
+
+    def speaks(self, api_key: int) -> bool:
+        """Tell whether the broker offers an API in a version that we know."""
+        with contextlib.suppress(UnsupportedByBrokerError):
+            self.version(api_key)
+            return True
+        return False
+
+    def version(self, api_key: int, version_max: int | None = None) -> int:
+        """Return the newest version of an API that both sides speak."""
+        api = apis.APIS[api_key]
+        if not hasattr(self, "versions"):
+            return _API_VERSIONS_NEWEST if version_max is None else version_max
+        lowest, highest = self.versions.get(api_key, (0, -1))
+        newest = min(highest, api.max_version)
+        if version_max is not None:
+            newest = min(newest, version_max)
+        if newest < max(lowest, api.min_version):
+            raise UnsupportedByBrokerError(
+                f"the broker at {self.address} does not offer {api.name}",
+                hint="it may be older or newer than this client: see the table in docs/reference",
+            )
+        return newest
+
+    def _ask_versions(self) -> dict[int, tuple[int, int]]:
+        request = messages.ApiVersionsRequest(
+            client_software_name="headwater", client_software_version="0"
+        )
+        response = self._try_versions(request, None)
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            response = self._try_versions(request, 0)
+        if response.error_code:
+            raise KafkaError(ErrorCode(response.error_code))
+        return {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+
+    def _try_versions(self, request: messages.ApiVersionsRequest, version: int | None) -> Any:  # noqa: ANN401
+        self.send(request, version_max=version)
+        return self.receive()
+
+    def _receive_frame(self) -> bytearray:
+        (size,) = _SIZE.unpack(self._receive_exactly(_SIZE.size))
+        if not 0 < size <= _ANSWER_BYTES_MAX:
+            raise OSError(f"an answer of {size} bytes is not Kafka's")
+        return self._receive_exactly(size)
+
+    def _receive_exactly(self, size: int) -> bytearray:
+        buffer = bytearray(size)
+        view = memoryview(buffer)
+        filled = 0
+        while filled < size:
+            received = self._socket.recv_into(view[filled:])
+            if not received:
+                raise ConnectionResetError("the broker closed the connection")
+            filled += received
+        return buffer
+
+    def _silent(self, timeout_s: float) -> str:
+        return f"the broker at {self.address} did not answer within {timeout_s:g} s"
+
+    def _lost(self, error: OSError) -> str:
+        return f"the connection to {self.address} broke: {error.strerror or error}"
+
+    def _broken(self, error: BrokerUnreachableError) -> BrokerUnreachableError:
+        self.close()
+        return error
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection is of no use any more."""
+        return self._socket.fileno() < 0
+
+    def close(self) -> None:
+        """End the connection; harmless when repeated."""
+        self._socket.close()
+        self._awaited.clear()
+
+    def __enter__(self) -> Self:
+        """Use the connection in a with block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()

@@ -1,0 +1,129 @@
+"""Produce: v0-13.
+
+Behaviour:
+* Each partition's bytes must be exactly one record batch of magic 2. Versions 0-2 are
+  advertised because older librdkafka compresses only when it sees them (KAFKA-18659), but they
+  carry message formats that Kafka 4 has dropped: as there, they close the connection.
+* acks=all answers when the batch is synced; acks=1 when it is in the page cache; acks=0 never, and
+  an error drops the connection, as in Kafka.
+* Whatever its acks, a batch joins the next group commit and is visible only after it.
+* A duplicate of one of a producer's last five batches answers the original offset.
+
+Version notes:
+* v7: zstd is allowed.
+* v8: record errors and an error message (KIP-467).
+* v13: topics by id (KIP-516).
+"""
+
+from headwater.base.errors import ErrorCode, KafkaError
+from headwater.delivery.broker.partition import Partition
+from headwater.delivery.broker.produce import InvalidRecordsError, append_batch
+from headwater.delivery.broker.topics import BrokerTopic
+from headwater.delivery.dialects.kafka.call import Call
+from headwater.delivery.wire.kafka import messages
+
+KEY = 0
+VERSIONS = (0, 13)
+
+_ACKS_ALL = -1
+_ACKS_VALID = (-1, 0, 1)
+_FIRST_WITH_ZSTD = 7
+_FIRST_WITH_TOPIC_IDS = 13
+
+_PartitionResponse = messages.ProduceResponse.PartitionProduceResponse
+_TopicResponse = messages.ProduceResponse.TopicProduceResponse
+
+
+class _Pending:
+    """An answer that waits until the last of its partitions is durable."""
+
+    __slots__ = ("_call", "_remaining", "_response")
+
+    def __init__(self, call: Call, response: messages.ProduceResponse, count: int) -> None:
+        self._call = call
+        self._response = response
+        self._remaining = count
+
+    def one_is_durable(self) -> None:
+        self._remaining -= 1
+        if not self._remaining:
+            self._call.reply(self._response)
+
+
+def handle(call: Call, request: messages.ProduceRequest) -> None:
+    """Append every partition's batch, then answer as the request's acks demand."""
+    acks = request.acks
+    response = messages.ProduceResponse()
+    waits: list[tuple[Partition, int]] = []
+    failed = False
+    delay_ms = 0
+    for topic_data in request.topic_data:
+        topic, missing = _find_topic(call, topic_data)
+        topic_response = _TopicResponse(topic_data.name, topic_data.topic_id)
+        response.responses.append(topic_response)
+        for data in topic_data.partition_data:
+            answer = _PartitionResponse(data.index)
+            topic_response.partition_responses.append(answer)
+            try:
+                partition = _check(topic, missing, data.index, acks)
+                appended, delay = append_batch(
+                    call.broker,
+                    partition,
+                    data.records,
+                    zstd_allowed=call.version >= _FIRST_WITH_ZSTD,
+                )
+            except KafkaError as error:
+                _refuse(answer, error)
+                failed = True
+                continue
+            answer.base_offset = appended.base_offset
+            answer.log_append_time_ms = appended.log_append_time_ms
+            answer.log_start_offset = appended.log_start_offset
+            delay_ms = max(delay_ms, delay)
+            if acks == _ACKS_ALL and partition.log.high_watermark <= appended.last_offset:
+                waits.append((partition, appended.last_offset))
+    if delay_ms:
+        response.throttle_time_ms = delay_ms
+        call.mute(delay_ms)
+    if acks == 0:
+        if failed:
+            call.close()
+        else:
+            call.reply(None)
+    elif waits:
+        pending = _Pending(call, response, len(waits))
+        for partition, last_offset in waits:
+            partition.when_durable(last_offset, pending.one_is_durable)
+    else:
+        call.reply(response)
+
+
+def _find_topic(
+    call: Call, topic_data: messages.ProduceRequest.TopicProduceData
+) -> tuple[BrokerTopic | None, ErrorCode]:
+    topics = call.broker.topics
+    if call.version >= _FIRST_WITH_TOPIC_IDS:
+        return topics.by_id(topic_data.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
+    return topics.get(topic_data.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _check(topic: BrokerTopic | None, missing: ErrorCode, index: int, acks: int) -> Partition:
+    if acks not in _ACKS_VALID:
+        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+    if topic is None:
+        raise KafkaError(missing)
+    partition = topic.partition(index)
+    if partition is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return partition
+
+
+def _refuse(answer: messages.ProduceResponse.PartitionProduceResponse, error: KafkaError) -> None:
+    answer.error_code = error.code
+    answer.base_offset = -1
+    answer.error_message = error.message
+    if isinstance(error, InvalidRecordsError):
+        answer.record_errors = [
+            messages.ProduceResponse.BatchIndexAndErrorMessage(index, message)
+            for index, message in error.records
+        ]

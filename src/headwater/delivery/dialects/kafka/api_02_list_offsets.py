@@ -1,0 +1,86 @@
+"""ListOffsets: v1-11.
+
+Behaviour:
+* -1 latest: the high watermark, or the last stable offset under read_committed.
+* -2 earliest: the log start offset; -4 (earliest local): the same, nothing is tiered.
+* -3 the offset of the largest timestamp; -5 last tiered and -6 earliest pending upload: none.
+* A timestamp: the first visible record at or after it; -1/-1 when there is none.
+
+Version notes:
+* v2: isolation level. v4: leader epochs (KIP-320). v7: -3 (KIP-734). v8: -4. v9: -5. v11: -6.
+"""
+
+from headwater.base.errors import ErrorCode, KafkaError
+from headwater.delivery.broker.broker import check_leader_epoch
+from headwater.delivery.broker.partition import Partition
+from headwater.delivery.dialects.kafka.call import Call
+from headwater.delivery.wire.kafka import messages
+
+KEY = 2
+VERSIONS = (1, 11)
+
+_LATEST = -1
+_EARLIEST = -2
+_MAX_TIMESTAMP = -3
+_EARLIEST_LOCAL = -4
+_LATEST_TIERED = -5
+_EARLIEST_PENDING_UPLOAD = -6
+# The first version in which each special timestamp has its meaning.
+_SINCE = {
+    _LATEST: 0,
+    _EARLIEST: 0,
+    _MAX_TIMESTAMP: 7,
+    _EARLIEST_LOCAL: 8,
+    _LATEST_TIERED: 9,
+    _EARLIEST_PENDING_UPLOAD: 11,
+}
+
+_Answer = messages.ListOffsetsResponse.ListOffsetsPartitionResponse
+# Offset, timestamp and leader epoch where there is nothing to find.
+_NOTHING = (-1, -1, -1)
+
+
+def handle(call: Call, request: messages.ListOffsetsRequest) -> None:
+    """Look up one offset per partition."""
+    read_committed = request.isolation_level == 1
+    response = messages.ListOffsetsResponse()
+    for topic in request.topics:
+        answers = []
+        for asked in topic.partitions:
+            answer = _Answer(asked.partition_index)
+            try:
+                partition = call.broker.topics.partition(topic.name, asked.partition_index)
+                if partition is None:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # noqa: TRY301
+                check_leader_epoch(call.broker, asked.current_leader_epoch)
+                answer.offset, answer.timestamp, answer.leader_epoch = _find(
+                    call, partition, asked.timestamp, read_committed=read_committed
+                )
+            except KafkaError as error:
+                answer.error_code = error.code
+            answers.append(answer)
+        response.topics.append(
+            messages.ListOffsetsResponse.ListOffsetsTopicResponse(topic.name, answers)
+        )
+    call.reply(response)
+
+
+def _find(
+    call: Call, partition: Partition, timestamp: int, *, read_committed: bool
+) -> tuple[int, int, int]:
+    log = partition.log
+    if timestamp < 0 and call.version < _SINCE.get(timestamp, 1 << 15):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    upto = log.last_stable_offset if read_committed else log.high_watermark
+    match timestamp:
+        case -1:
+            return upto, -1, log.epoch_for_offset(upto)
+        case -2 | -4:
+            return log.log_start_offset, -1, log.epoch_for_offset(log.log_start_offset)
+        case -3:
+            found = log.max_timestamp(upto_offset=upto)
+        case -5 | -6:
+            return _NOTHING
+        case _:
+            found = log.offset_for_timestamp(timestamp, upto_offset=upto)
+    return (found.offset, found.timestamp, found.leader_epoch) if found else _NOTHING

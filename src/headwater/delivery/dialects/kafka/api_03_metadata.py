@@ -1,0 +1,102 @@
+"""Metadata: v0-13.
+
+Behaviour:
+* Names the one broker (ourselves) as controller, leader and only replica of everything.
+* v0: an empty list of topics means all; v1+: null means all, empty means none.
+* A topic that does not exist is created when both the request and ``auto.create.topics.enable``
+  allow it, and is ready in the same answer.
+
+Version notes:
+* v4: the client may forbid auto-creation; before, it is always allowed.
+* v8-10: authorized operations of the cluster; v8+ of topics, when asked for (KIP-430).
+* v10: topics by id (KIP-516); v12: an unknown id is answered with a null name.
+* v13: an error code for the whole answer (KIP-1102).
+"""
+
+from headwater.base.errors import ErrorCode, KafkaError
+from headwater.delivery.broker.topics import BrokerTopic
+from headwater.delivery.dialects.kafka.call import Call
+from headwater.delivery.wire.kafka import messages
+
+KEY = 3
+VERSIONS = (0, 13)
+
+# Bit n stands for Kafka's ACL operation n; without an authorizer everything that applies to the
+# resource is allowed.
+# Topic: read, write, create, delete, alter, describe, describe configs, alter configs.
+TOPIC_OPERATIONS = 0b1101_1111_1000
+# Cluster: create, alter, describe, cluster action, describe and alter configs, idempotent write.
+CLUSTER_OPERATIONS = 0b1_1111_1010_0000
+
+_FIRST_WITH_NULL_FOR_ALL = 1
+_NO_TOPIC_ID = bytes(16)
+
+_Topic = messages.MetadataResponse.MetadataResponseTopic
+_Partition = messages.MetadataResponse.MetadataResponsePartition
+
+
+def handle(call: Call, request: messages.MetadataRequest) -> None:
+    """Describe this node and the topics asked for."""
+    broker = call.broker
+    response = messages.MetadataResponse(
+        brokers=[
+            messages.MetadataResponse.MetadataResponseBroker(
+                broker.node_id, broker.advertised_host, broker.advertised_port
+            )
+        ],
+        cluster_id=broker.cluster_id,
+        controller_id=broker.node_id,
+    )
+    with_operations = request.include_topic_authorized_operations
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    wanted = request.topics
+    if wanted is None or (not wanted and call.version < _FIRST_WITH_NULL_FOR_ALL):
+        response.topics = [
+            _describe(call, topic, with_operations=with_operations) for topic in broker.topics
+        ]
+    else:
+        response.topics = [_one(call, request, asked) for asked in wanted]
+    call.reply(response)
+
+
+def _one(
+    call: Call,
+    request: messages.MetadataRequest,
+    asked: messages.MetadataRequest.MetadataRequestTopic,
+) -> messages.MetadataResponse.MetadataResponseTopic:
+    topics = call.broker.topics
+    if asked.name is None or asked.topic_id != _NO_TOPIC_ID:
+        topic = topics.by_id(asked.topic_id)
+        if topic is None:
+            return _Topic(ErrorCode.UNKNOWN_TOPIC_ID, None, asked.topic_id)
+    else:
+        topic = topics.get(asked.name)
+        if topic is None:
+            try:
+                topic = call.broker.create_on_demand(
+                    asked.name, allowed=request.allow_auto_topic_creation
+                )
+            except KafkaError as error:
+                return _Topic(error.code, asked.name)
+    return _describe(call, topic, with_operations=request.include_topic_authorized_operations)
+
+
+def _describe(
+    call: Call, topic: BrokerTopic, *, with_operations: bool
+) -> messages.MetadataResponse.MetadataResponseTopic:
+    node = [call.broker.node_id]
+    epoch = call.broker.leader_epoch
+    answer = _Topic(
+        ErrorCode.NONE,
+        topic.name,
+        topic.topic_id,
+        topic.internal,
+        [
+            _Partition(ErrorCode.NONE, index, node[0], epoch, node, node)
+            for index in range(len(topic.partitions))
+        ],
+    )
+    if with_operations:
+        answer.topic_authorized_operations = TOPIC_OPERATIONS
+    return answer

@@ -1,0 +1,50 @@
+"""ApiVersions: v0-4.
+
+Behaviour:
+* Lists exactly the APIs that have a handler: the registry is the only source.
+* A version that we do not know is answered in the form of v0 with UNSUPPORTED_VERSION and the
+  range for this very API, so that the client can step down (the connection does this, because
+  such a body cannot be decoded).
+* Names of client software that no log should carry are refused with INVALID_REQUEST.
+
+Version notes:
+* v3: flexible body, but the response header stays v0 so that any client can read it.
+* v3: features (KIP-584); none are finalised until they exist.
+"""
+
+import re
+
+from headwater.base.errors import ErrorCode
+from headwater.delivery.dialects.kafka.call import Call
+from headwater.delivery.wire.kafka import messages
+
+KEY = 18
+VERSIONS = (0, 4)
+
+_FIRST_WITH_SOFTWARE_NAME = 3
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+def handle(call: Call, request: messages.ApiVersionsRequest) -> None:
+    """Answer with the table of what is served."""
+    if call.version >= _FIRST_WITH_SOFTWARE_NAME and not (
+        _SOFTWARE.fullmatch(request.client_software_name)
+        and _SOFTWARE.fullmatch(request.client_software_version)
+    ):
+        call.reply(response(ErrorCode.INVALID_REQUEST))
+        return
+    call.reply(response(ErrorCode.NONE))
+
+
+def response(error: ErrorCode) -> messages.ApiVersionsResponse:
+    """Build the answer; with an error other than NONE or UNSUPPORTED_VERSION the list is empty."""
+    answer = messages.ApiVersionsResponse(error_code=error)
+    if error == ErrorCode.INVALID_REQUEST:
+        return answer
+    from headwater.delivery.dialects.kafka import registry  # noqa: PLC0415 - it imports this file
+
+    answer.api_keys = [
+        messages.ApiVersionsResponse.ApiVersion(key, *module.VERSIONS)
+        for key, module in sorted(registry.APIS.items())
+    ]
+    return answer

@@ -1,0 +1,54 @@
+"""Memory for requests: reused, and bounded.
+
+This file alone decides how much memory requests may take in all. It hands out byte arrays and
+counts them; whoever finds the budget spent stops reading until some are given back.
+"""
+
+# Buffers of at least this size are worth keeping: smaller ones the allocator serves as fast.
+_POOLED_BYTES_MIN = 64 * 1024
+_POOLED_BYTES_MAX = 4 * 1024 * 1024
+# At most 8 buffers of each power of two from 64 KiB to 4 MiB: 64 MiB if all were in use once.
+_POOLED_PER_SIZE_MAX = 8
+
+
+class RequestMemory:
+    """The buffers of all connections together."""
+
+    __slots__ = ("_limit_bytes", "_pool", "used_bytes")
+
+    def __init__(self, limit_bytes: int) -> None:
+        """Take the bound on all request bytes at once; -1 means none."""
+        self._limit_bytes = limit_bytes
+        self._pool: dict[int, list[bytearray]] = {}
+        self.used_bytes = 0
+
+    def take(self, size: int) -> bytearray:
+        """Return a buffer of at least ``size`` bytes, with whatever content."""
+        if _POOLED_BYTES_MIN <= size <= _POOLED_BYTES_MAX:
+            size = 1 << (size - 1).bit_length()
+            pooled = self._pool.get(size)
+            buffer = pooled.pop() if pooled else bytearray(size)
+        else:
+            buffer = bytearray(size)
+        self.used_bytes += len(buffer)
+        return buffer
+
+    def grow(self, buffer: bytearray, size: int) -> None:
+        """Make a buffer longer in place; no view of it may exist."""
+        added = size - len(buffer)
+        buffer.extend(bytes(added))
+        self.used_bytes += added
+
+    def give_back(self, buffer: bytearray) -> None:
+        """Let others have the memory."""
+        size = len(buffer)
+        self.used_bytes -= size
+        if _POOLED_BYTES_MIN <= size <= _POOLED_BYTES_MAX and not size & (size - 1):
+            pooled = self._pool.setdefault(size, [])
+            if len(pooled) < _POOLED_PER_SIZE_MAX:
+                pooled.append(buffer)
+
+    @property
+    def spent(self) -> bool:
+        """Whether the budget is used up."""
+        return 0 <= self._limit_bytes <= self.used_bytes

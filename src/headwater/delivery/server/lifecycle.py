@@ -1,0 +1,124 @@
+"""The life of a broker: recovery, open port, graceful end.
+
+This file alone decides in which order a broker comes up and goes down. The port opens after
+everything is recovered; at the end the last requests are answered, then the log is closed and
+marked clean.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from headwater.base.chance import Chance
+from headwater.base.clock import Clock, Timer
+from headwater.base.disk import Disk
+from headwater.base.settings import BrokerSettings
+from headwater.delivery.broker.broker import Broker
+from headwater.delivery.server.committer import Committer
+from headwater.delivery.server.dispatch import Dispatcher
+from headwater.delivery.server.listener import Listener
+from headwater.log.store import LogStore
+
+_log = logging.getLogger(__name__)
+
+# How long a graceful end waits for answers that are still owed (syncs, not long polls).
+_LAST_ANSWERS_S = 2.0
+
+
+class LoopTimers:
+    """Timers of the event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def after(self, delay_ms: float, action: Callable[[], None]) -> Timer:
+        """Run the action later on the loop."""
+        return self._loop.call_later(delay_ms / 1000, action)
+
+
+class Node:
+    """A running broker."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        listener: Listener,
+        committer: Committer,
+        failed: asyncio.Future[OSError],
+    ) -> None:
+        self.broker = broker
+        self.host = ""
+        self.port = 0
+        # Done when the disk failed: the process must end, and must not call the log clean.
+        self.failed = failed
+        self._listener = listener
+        self._committer = committer
+
+    @property
+    def connection_count(self) -> int:
+        """How many clients are connected."""
+        return self._listener.connection_count
+
+    async def stop(self) -> None:
+        """End gracefully: answer what is owed, close the log, mark it clean."""
+        self._listener.stop_accepting()
+        if not self.failed.done():
+            try:
+                await asyncio.wait_for(self._committer.drain(), _LAST_ANSWERS_S)
+            except TimeoutError:
+                _log.warning("the disk did not sync within %s s", _LAST_ANSWERS_S)
+            await asyncio.sleep(0)
+        self._listener.close()
+        self._committer.close()
+        if self.failed.done():
+            self.broker.store.abandon()
+        else:
+            self.broker.store.close()
+
+
+async def start_node(
+    *,
+    disk: Disk,
+    data_directory: str,
+    settings: BrokerSettings,
+    clock: Clock,
+    chance: Chance,
+    listen: tuple[str, int],
+    advertise: tuple[str, int] | None = None,
+) -> Node:
+    """Recover the log, then open the port."""
+    loop = asyncio.get_running_loop()
+    store = LogStore.open(
+        disk,
+        data_directory,
+        settings=settings,
+        topic_defaults=settings.topic_defaults(),
+        clock=clock,
+        chance=chance,
+    )
+    failed: asyncio.Future[OSError] = loop.create_future()
+
+    def disk_failed(error: OSError) -> None:
+        _log.error("the disk failed: %s; the broker stops and promises nothing more", error)
+        failed.set_result(error)
+
+    committer = Committer(loop, on_failure=disk_failed)
+    try:
+        broker = Broker(
+            store,
+            settings=settings,
+            clock=clock,
+            timers=LoopTimers(loop),
+            chance=chance,
+            commits=committer,
+        )
+        listener = Listener(Dispatcher(broker), settings=settings, clock=clock, loop=loop)
+        node = Node(broker, listener, committer, failed)
+        broker.start()
+        node.host, node.port = listener.open(*listen)
+    except BaseException:
+        committer.close()
+        store.close()
+        raise
+    broker.advertised_host, broker.advertised_port = advertise or (node.host, node.port)
+    return node
