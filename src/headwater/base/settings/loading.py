@@ -105,7 +105,7 @@ def load_settings(
         name_of_variable = _VARIABLES.get(variable)
         if name_of_variable is not None:
             take(name_of_variable, text, variable)
-        elif variable.startswith(_PREFIX) and (close := nearest(variable, _VARIABLES)):
+        elif close := _misspelt(variable):
             warnings.append(f"{variable} is no setting; did you mean {close}?")
     for name, given in (flags or {}).items():
         if given is not None:
@@ -125,6 +125,15 @@ def variable_for(name: str) -> str:
 
 
 _VARIABLES: Final = {variable_for(name): name for name in BROKER_SETTINGS}
+
+
+def _misspelt(variable: str) -> str | None:
+    """Return the variable that was probably meant; compared without what all have in common."""
+    if not variable.startswith(_PREFIX):
+        return None
+    ends = [known.removeprefix(_PREFIX) for known in _VARIABLES]
+    close = nearest(variable.removeprefix(_PREFIX), ends)
+    return _PREFIX + close if close else None
 
 
 def _read_file(path: str) -> Iterator[tuple[str, object]]:
