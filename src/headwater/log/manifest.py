@@ -374,8 +374,8 @@ class Manifest:
             message = f"{self._path} has format {version}; this program reads from {VERSION - 1} on"
             raise ManifestDamagedError(message, hint="start the release in between once, then this")
         try:
-            decoded: Payload = json.loads(payload)
-        except ValueError as error:
+            decoded = dict(json.loads(payload))
+        except (ValueError, TypeError) as error:
             raise self._damaged(position, repr(error)) from error
         return decoded if version == VERSION else _UPGRADES[version](decoded)
 
