@@ -103,13 +103,14 @@ class Membership:
         if group is None:
             reply(ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving))
             return
+        count = len(group.members)
         errors = [self._leave_one(group, member) for member in leaving]
-        if ErrorCode.NONE in errors:
-            if group.state in {GroupState.STABLE, GroupState.COMPLETING_REBALANCE}:
-                self._rebalancing.prepare(group, f"{errors.count(ErrorCode.NONE)} members left")
-            else:
-                self._rebalancing.maybe_complete_join(group)
-            self._table.forget_if_void(group)
+        left = count - len(group.members)
+        if left and group.state is not GroupState.PREPARING_REBALANCE:
+            self._rebalancing.prepare(group, f"{left} members left")
+        else:
+            self._rebalancing.maybe_complete_join(group)
+        self._table.forget_if_void(group)
         self._log.when_settled(group_id, partial(reply, ErrorCode.NONE, errors))
 
     def _leave_one(self, group: Group, leaving: LeavingMember) -> ErrorCode:
