@@ -18,7 +18,6 @@ Any other failure of a write, and every failure of a sync, is final: the kernel 
 the data and a second sync would report success.
 """
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -34,24 +33,23 @@ from headwater.base.disk import (
 from headwater.base.errors import ErrorCode, KafkaError, StorageError
 from headwater.base.record.batch import BatchHeader, stamp, stamp_append_time
 from headwater.base.settings import TopicConfig
+from headwater.log.admission import check_admitted
 from headwater.log.epochs import LeaderEpochs
 from headwater.log.extent import FileRange
 from headwater.log.names import (
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA,
-    SNAPSHOT,
     encode_partition_metadata,
-    offset_name,
 )
 from headwater.log.producers import ProducerState
 from headwater.log.recovery import Expected, Found, find_log
 from headwater.log.retention import removable
+from headwater.log.rolling import must_roll
 from headwater.log.search import FoundOffset, find_max_timestamp, find_timestamp
 from headwater.log.segment import Segment
-from headwater.log.unsynced import Unsynced, sync_file
-
-SNAPSHOTS_MAX: Final = 3
-"""Producer snapshots kept: one may be torn, and one may be newer than what survives a crash."""
+from headwater.log.segments import SegmentList
+from headwater.log.snapshots import Snapshots
+from headwater.log.unsynced import Unsynced
 
 PRODUCER_ID_EXPIRATION_MS: Final = 86_400_000
 NO_TIMESTAMP: Final = -1
@@ -95,10 +93,9 @@ class PartitionLog:
         self.directory = directory
         self.topic, self.partition, self.topic_id = name
         self.recovery = found.report
-        self._segments: list[Segment] = found.segments
-        self._bases = [segment.base_offset for segment in found.segments]
+        self._segments = SegmentList(found.segments)
         self.producers: ProducerState = found.producers
-        self._snapshots: list[int] = found.snapshots
+        self._snapshots = Snapshots(disk, directory, found.snapshots)
         self.epochs: LeaderEpochs = found.epochs
         # Files from elsewhere may be ahead of our own count; an epoch never goes back.
         self.leader_epoch = max(leader_epoch, found.epochs.latest)
@@ -108,12 +105,12 @@ class PartitionLog:
         self.high_watermark = found.log_end_offset
         self.synced_offset = found.log_end_offset
         self._commit_offset = found.log_end_offset
+        self._recovery_point = found.log_end_offset
         self._unsynced = Unsynced(disk)
         self._active_dirty = False
         self._dirty_since_ms = 0
         self._epochs_stale = False
         self._abandoned = False
-        self._deleted: list[tuple[int, Segment]] = []
         self.failure = ""
         self._durable = True
         self._config = config
@@ -222,11 +219,8 @@ class PartitionLog:
         if self.failure:
             raise StorageError(self.failure)
         now_ms = self._clock.now_ms()
-        max_timestamp = header.max_timestamp
-        if self._log_append_time:
-            max_timestamp = now_ms
-        else:
-            self._check_timestamps(header.base_timestamp, max_timestamp, now_ms)
+        check_admitted(self._config, header, len(batch), now_ms)
+        max_timestamp = now_ms if self._log_append_time else header.max_timestamp
         producer_id = header.producer_id
         if producer_id >= 0:
             repeated = self.producers.check(header)
@@ -261,37 +255,20 @@ class PartitionLog:
         time_ms = now_ms if self._log_append_time else NO_TIMESTAMP
         return Appended(base_offset, last_offset, time_ms, self.log_start_offset, duplicate=False)
 
-    def _check_timestamps(self, base_timestamp: int, max_timestamp: int, now_ms: int) -> None:
-        config = self._config
-        if (
-            max_timestamp - now_ms > config.message_timestamp_after_max_ms
-            or now_ms - base_timestamp > config.message_timestamp_before_max_ms
-        ) and max_timestamp >= 0:
-            raise KafkaError(
-                ErrorCode.INVALID_TIMESTAMP,
-                f"timestamps from {base_timestamp} to {max_timestamp} are too far from"
-                f" the broker's time {now_ms}",
-            )
-
     def _segment_for_append(
         self, size: int, last_offset: int, max_timestamp: int, now_ms: int
     ) -> Segment:
         """Return the active segment, after creating or rolling it and beginning the epoch."""
         config = self._config
-        if size > config.segment_bytes:
-            raise KafkaError(
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"the batch has {size} bytes, a segment {config.segment_bytes}",
-            )
         try:
-            if not self._segments:
-                self._create(now_ms)
-            segment = self._segments[-1]
-            if segment.size and (
-                segment.size > config.segment_bytes - size
-                or self._is_old(segment, max_timestamp, now_ms)
-                or segment.indexes_full(config.segment_index_bytes)
-                or not segment.fits(last_offset)
+            segment = self._segments.active or self._create(now_ms)
+            if must_roll(
+                segment,
+                config,
+                size=size,
+                last_offset=last_offset,
+                max_timestamp=max_timestamp,
+                now_ms=now_ms,
             ):
                 segment = self._roll(now_ms)
             if self.leader_epoch > self.epochs.latest:
@@ -300,14 +277,7 @@ class PartitionLog:
             raise self._storage_error("the log cannot grow", error) from error
         return segment
 
-    def _is_old(self, segment: Segment, max_timestamp: int, now_ms: int) -> bool:
-        """Tell whether `segment.ms` has passed: in the records' time if they have one."""
-        first_timestamp = segment.first_timestamp
-        if first_timestamp >= 0:
-            return max_timestamp - first_timestamp > self._config.segment_ms
-        return now_ms - segment.created_ms > self._config.segment_ms
-
-    def _create(self, now_ms: int) -> None:
+    def _create(self, now_ms: int) -> Segment:
         """Make the directory and its first segment; repeatable when a step fails."""
         self._disk.make_directory(self.directory)
         metadata = f"{self.directory}/{PARTITION_METADATA}"
@@ -315,7 +285,8 @@ class PartitionLog:
         self._unsynced.replace(metadata, encode_partition_metadata(self.topic_id))
         self._unsynced.add_names(self.directory)
         self._unsynced.add_names(parent_directory(self.directory))
-        self._add_segment(segment)
+        self._segments.add(segment)
+        return segment
 
     def _begin_epoch(self) -> None:
         """Let the leader epoch begin at the log end; its checkpoint joins the next commit."""
@@ -328,22 +299,19 @@ class PartitionLog:
 
     def _roll(self, now_ms: int) -> Segment:
         """Close the active segment and begin the next one at the log end."""
-        old = self._segments[-1]
+        old = self._segments.active
+        assert old is not None
         new = Segment.create(self._disk, self.directory, self.log_end_offset, now_ms=now_ms)
         self._unsynced.add_names(self.directory)
         if self._active_dirty:
             self._unsynced.add_file(old.open_appender())
         old.appender = None
         old.finish()
-        self._add_segment(new)
+        self._segments.add(new)
         self._active_dirty = False
         self._save_indexes(old)
-        self._save_snapshot()
+        self._snapshots.save(self.log_end_offset, self.producers, self._unsynced)
         return new
-
-    def _add_segment(self, segment: Segment) -> None:
-        self._segments.append(segment)
-        self._bases.append(segment.base_offset)
 
     def _save_indexes(self, segment: Segment) -> None:
         """Write out a closed segment's indexes; without room they stay in memory for later."""
@@ -357,29 +325,6 @@ class PartitionLog:
             self._unsynced.add_file(file)
         if created:
             self._unsynced.add_names(self.directory)
-
-    def _save_snapshot(self) -> None:
-        """Write the producers down as of the log end; without room, recovery replays more."""
-        offset = self.log_end_offset
-        if self._snapshots and self._snapshots[-1] >= offset:
-            return
-        path = f"{self.directory}/{offset_name(offset, SNAPSHOT)}"
-        try:
-            file = self._disk.open(path, create=True)
-            if file.size():
-                file.truncate(0)
-            file.append((self.producers.encode(),))
-        except OSError as error:
-            if not is_full(error):
-                raise
-            return
-        self._unsynced.add_file(file)
-        self._unsynced.add_names(self.directory)
-        self._snapshots.append(offset)
-        while len(self._snapshots) > SNAPSHOTS_MAX:
-            oldest = f"{self.directory}/{offset_name(self._snapshots.pop(0), SNAPSHOT)}"
-            if self._disk.exists(oldest):
-                self._disk.remove(oldest)
 
     # Failing.
 
@@ -430,40 +375,29 @@ class PartitionLog:
             )
         if offset >= upto_offset:
             return None
-        at = max(bisect_right(self._bases, offset) - 1, 0)
-        # Compaction leaves gaps: the next batch may be in a later segment.
-        while at < len(self._segments) and self._bases[at] < upto_offset:
-            segment = self._segments[at]
-            at += 1
-            end_offset = self._bases[at] if at < len(self._bases) else self.log_end_offset
-            whole = upto_offset >= end_offset
-            if whole and end_offset == self.log_end_offset:
-                segment.mark(end_offset)
-            found = segment.extent(
-                offset,
-                max_bytes,
-                upto_offset=None if whole else upto_offset,
-                at_least_one=at_least_one,
-            )
-            if found is not None:
-                return found
-            if segment.position_of(offset) < segment.size:
-                return None
-        return None
-
-    def _segment_at(self, offset: int) -> int:
-        return max(bisect_right(self._bases, offset) - 1, 0)
+        return self._segments.read(
+            offset,
+            max_bytes,
+            upto_offset=upto_offset,
+            log_end_offset=self.log_end_offset,
+            at_least_one=at_least_one,
+        )
 
     def offset_for_timestamp(self, timestamp_ms: int, *, upto_offset: int) -> FoundOffset | None:
         """Return the first record below `upto_offset` that is not older than a timestamp."""
         return find_timestamp(
-            self._segments, timestamp_ms, from_offset=self.log_start_offset, upto_offset=upto_offset
+            self._segments.as_sequence(),
+            timestamp_ms,
+            from_offset=self.log_start_offset,
+            upto_offset=upto_offset,
         )
 
     def max_timestamp(self, *, upto_offset: int) -> FoundOffset | None:
         """Return the first record below `upto_offset` that has the largest timestamp."""
         return find_max_timestamp(
-            self._segments, from_offset=self.log_start_offset, upto_offset=upto_offset
+            self._segments.as_sequence(),
+            from_offset=self.log_start_offset,
+            upto_offset=upto_offset,
         )
 
     def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int]:
@@ -478,15 +412,11 @@ class PartitionLog:
 
     def size_bytes(self) -> int:
         """Return the bytes in all segments."""
-        return sum(segment.size for segment in self._segments)
+        return self._segments.size_bytes()
 
     def bytes_from(self, offset: int) -> int:
         """Return the bytes from the batch that holds an offset to the end."""
-        if offset >= self.log_end_offset or not self._segments:
-            return 0
-        at = self._segment_at(offset)
-        before = self._segments[at].position_of(offset)
-        return sum(segment.size for segment in self._segments[at:]) - before
+        return self._segments.bytes_from(offset) if offset < self.log_end_offset else 0
 
     def oldest_timestamp_from(self, offset: int) -> int:
         """Return the timestamp by which the segment that holds an offset will expire, -1 if none.
@@ -495,7 +425,7 @@ class PartitionLog:
         """
         if not self._segments:
             return NO_TIMESTAMP
-        return self._segments[self._segment_at(offset)].largest_timestamp
+        return self._segments[self._segments.place_of(offset)].largest_timestamp
 
     # Removing.
 
@@ -521,18 +451,10 @@ class PartitionLog:
         excess = self.bytes_from(self.log_start_offset) - keep_bytes
         if excess <= 0:
             return
-        at = self._segment_at(self.log_start_offset)
-        position = self._segments[at].position_of(self.log_start_offset) + excess
-        while position >= self._segments[at].size:
-            position -= self._segments[at].size
-            at += 1
-            if at == len(self._segments):
-                self._start_at(self.high_watermark)
-                return
-        _, offset = self._segments[at].boundary_from(position)
-        if offset < 0:
-            offset = self._bases[at + 1] if at + 1 < len(self._bases) else self.log_end_offset
-        self._start_at(min(offset, self.high_watermark))
+        offset = self._segments.offset_behind(self.log_start_offset, excess)
+        if offset is None or offset > self.high_watermark:
+            offset = self.high_watermark
+        self._start_at(offset)
 
     def _start_at(self, offset: int) -> None:
         if offset > self.log_start_offset:
@@ -549,7 +471,7 @@ class PartitionLog:
         """
         self.producers.expire(now_ms, self.producer_id_expiration_ms)
         count = removable(
-            self._segments,
+            self._segments.as_sequence(),
             self._config,
             now_ms=now_ms,
             log_start_offset=self.log_start_offset,
@@ -565,25 +487,17 @@ class PartitionLog:
                 sync_names(self._disk, self.directory)
             freed = 0
             for _ in range(count):
-                segment = self._segments[0]
-                segment.mark_deleted()
-                freed += segment.size
-                self._deleted.append((now_ms + self._config.file_delete_delay_ms, segment))
-                del self._segments[0], self._bases[0]
-                self._start_at(self._bases[0])
+                due_ms = now_ms + self._config.file_delete_delay_ms
+                freed += self._segments.delete_oldest(due_ms).size
+                self._start_at(self._segments[0].base_offset)
         except OSError as error:
             raise self._storage_error("old segments cannot be removed", error) from error
         return freed
 
     def purge_deleted(self, now_ms: int) -> None:
         """Remove the files of segments that were deleted `file.delete.delay.ms` ago."""
-        due = [item for item in self._deleted if item[0] <= now_ms]
-        if not due:
-            return
         try:
-            for item in due:
-                item[1].remove_deleted()
-                self._deleted.remove(item)
+            self._segments.purge_deleted(now_ms)
         except OSError as error:
             raise self._storage_error("old segments cannot be removed", error) from error
 
@@ -608,10 +522,9 @@ class PartitionLog:
         """Hand over all that must be synced for the present end to be durable."""
         self._commit_offset = self.log_end_offset
         active = None
-        if self._active_dirty:
-            segment = self._segments[-1]
-            segment.mark(self.log_end_offset)
-            active = segment.open_appender()
+        if self._active_dirty and self._segments.active is not None:
+            self._segments.active.mark(self.log_end_offset)
+            active = self._segments.active.open_appender()
         self._active_dirty = False
         return self._unsynced.begin(active)
 
@@ -629,35 +542,20 @@ class PartitionLog:
         Returns:
             The recovery point: the next start need not look at anything below.
         """
-        if self.failure or not self._segments:
-            return self.synced_offset
-        recovery_point = self.synced_offset
+        # Indexes that wait for a commit may not survive a crash: nothing new is safe before it.
+        if self.failure or self._unsynced.has_files:
+            return self._recovery_point
         try:
-            for segment in self._segments:
-                if not segment.indexes_saved():
-                    recovery_point = min(recovery_point, self._checkpoint_segment(segment))
+            without_room, names_created = self._segments.sync_indexes()
+            if names_created:
+                sync_names(self._disk, self.directory)
         except OSError as error:
             raise self._storage_error("the indexes cannot be written", error) from error
-        for segment in self._segments[:-1]:
-            segment.release(active=False)
-        if not self._active_dirty and not self._unsynced.under_way:
-            self._segments[-1].release(active=True)
-        return recovery_point
-
-    def _checkpoint_segment(self, segment: Segment) -> int:
-        """Make one segment's indexes durable; return how far recovery may trust them."""
-        try:
-            files, created = segment.save_indexes()
-        except OSError as error:
-            if not is_full(error):
-                raise
-            return segment.base_offset
-        for file in files:
-            sync_file(file)
-            file.close()
-        if created:
-            sync_names(self._disk, self.directory)
-        return self.log_end_offset
+        self._segments.release_idle(keep_active=self._active_dirty or self._unsynced.under_way)
+        self._recovery_point = self.synced_offset
+        if without_room is not None:
+            self._recovery_point = min(without_room, self.synced_offset)
+        return self._recovery_point
 
     def close(self) -> None:
         """Make everything durable, so that the next start need not look for damage.
@@ -668,19 +566,20 @@ class PartitionLog:
         if self.failure:
             raise StorageError(self.failure)
         try:
-            if self._segments:
-                self._close_segments()
+            if self._segments.active is not None:
+                self._close_segments(self._segments.active)
         except OSError as error:
             raise self._storage_error("the log cannot be closed", error) from error
         self.abandon()
 
-    def _close_segments(self) -> None:
-        self._segments[-1].finish()
-        self._save_snapshot()
-        for segment in self._segments:
-            self._save_indexes(segment)
-            if not segment.indexes_saved():
-                raise StorageError(f"{self.directory}: the disk is too full to stop cleanly")
+    def _close_segments(self, active: Segment) -> None:
+        active.finish()
+        self._snapshots.save(self.log_end_offset, self.producers, self._unsynced)
+        without_room, names_created = self._segments.sync_indexes()
+        if without_room is not None:
+            raise StorageError(f"{self.directory}: the disk is too full to stop cleanly")
+        if names_created:
+            self._unsynced.add_names(self.directory)
         for item in self.begin_commit():
             item.sync()
         self.end_commit()
@@ -691,7 +590,5 @@ class PartitionLog:
     def abandon(self) -> None:
         """Let go of every file; those that a reader or a sync still holds close with them."""
         self._abandoned = True
-        self._deleted = []
         if not self._unsynced.under_way:
-            self._segments = []
-            self._bases = []
+            self._segments.clear()

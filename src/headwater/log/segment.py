@@ -313,11 +313,13 @@ class Segment:
             files.append(file)
             if file.size() != index.saved_entries * entry_bytes:
                 file.truncate(index.saved_entries * entry_bytes)
-            index.file_is_longer = False
             content = index.encode(index.saved_entries)
             if content:
                 file.append((content,))
+        # Only now: one of the two without the other would never be synced.
+        for _, index, _ in indexes:
             index.saved_entries = len(index)
+            index.file_is_longer = False
         return files, created
 
     def indexes_saved(self) -> bool:
@@ -363,12 +365,12 @@ class Segment:
                 return position
         return self.size
 
-    def boundary_from(self, position: int) -> tuple[int, int]:
-        """Return position and base offset of the first batch at or behind a position."""
+    def boundary_from(self, position: int) -> int | None:
+        """Return the base offset of the first batch that starts at or behind a position."""
         for at, header in self.headers(self.offset_index.floor_position(position)):
             if at >= position:
-                return at, header.base_offset
-        return self.size, -1
+                return header.base_offset
+        return None
 
     def extent(
         self, offset: int, max_bytes: int, *, upto_offset: int | None, at_least_one: bool

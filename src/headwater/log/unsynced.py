@@ -71,6 +71,11 @@ class Unsynced:
         """Whether a commit has begun and not ended."""
         return self._under_way is not None
 
+    @property
+    def has_files(self) -> bool:
+        """Whether files other than the active segment's are not known to be durable."""
+        return bool(self._files or (self._under_way and self._under_way[0]))
+
     def add_file(self, file: File) -> None:
         """Sync a file with the next commit, then close it."""
         self._files.append(file)

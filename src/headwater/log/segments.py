@@ -1,0 +1,171 @@
+"""The segments of a partition, in the order of their offsets.
+
+This file alone decides which segment holds an offset, what lies between two of them, and when the
+files of a removed one go. It does not know why segments come and go.
+
+Each segment reaches to the base offset of the next one; offsets in between may be missing where
+compaction was at work, so whoever looks for one may have to look into the next segment.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+
+from headwater.base.disk import is_full
+from headwater.log.extent import FileRange
+from headwater.log.segment import Segment
+from headwater.log.unsynced import sync_file
+
+
+class SegmentList:
+    """Segments by base offset; the last one is active."""
+
+    __slots__ = ("_bases", "_deleted", "_segments", "active")
+
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        """Take the segments, oldest first."""
+        self._segments = list(segments)
+        self._bases = [segment.base_offset for segment in segments]
+        self._deleted: list[tuple[int, Segment]] = []
+        self.active: Segment | None = segments[-1] if segments else None
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        """Go through them, oldest first."""
+        return iter(self._segments)
+
+    def __getitem__(self, at: int) -> Segment:
+        """Return one by its place."""
+        return self._segments[at]
+
+    def as_sequence(self) -> Sequence[Segment]:
+        """Return them for reading."""
+        return self._segments
+
+    def add(self, segment: Segment) -> None:
+        """Let a segment become the active one."""
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+        self.active = segment
+
+    def delete_oldest(self, due_ms: int) -> Segment:
+        """Take the oldest out, which is not the active one; its files go at `due_ms`."""
+        assert len(self._segments) > 1
+        segment = self._segments[0]
+        segment.mark_deleted()
+        del self._segments[0], self._bases[0]
+        self._deleted.append((due_ms, segment))
+        return segment
+
+    def purge_deleted(self, now_ms: int) -> None:
+        """Remove the files of deleted segments whose time has come."""
+        while self._deleted and self._deleted[0][0] <= now_ms:
+            self._deleted[0][1].remove_deleted()
+            del self._deleted[0]
+
+    def clear(self) -> None:
+        """Let go of all."""
+        self._segments.clear()
+        self._bases.clear()
+        self._deleted.clear()
+        self.active = None
+
+    def place_of(self, offset: int) -> int:
+        """Return the place of the segment that holds an offset, if one does."""
+        return max(bisect_right(self._bases, offset) - 1, 0)
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        upto_offset: int,
+        log_end_offset: int,
+        at_least_one: bool,
+    ) -> FileRange | None:
+        """Return whole batches of one segment, from the one that holds `offset` or the next."""
+        at = self.place_of(offset)
+        while at < len(self._segments) and self._bases[at] < upto_offset:
+            segment = self._segments[at]
+            at += 1
+            end_offset = self._bases[at] if at < len(self._bases) else log_end_offset
+            whole = upto_offset >= end_offset
+            if whole and end_offset == log_end_offset:
+                # Whoever reads to the end comes back for what follows it.
+                segment.mark(end_offset)
+            found = segment.extent(
+                offset,
+                max_bytes,
+                upto_offset=None if whole else upto_offset,
+                at_least_one=at_least_one,
+            )
+            if found is not None or segment.position_of(offset) < segment.size:
+                return found
+        return None
+
+    def sync_indexes(self) -> tuple[int | None, bool]:
+        """Write out and sync the index entries that are in memory only.
+
+        Returns:
+            The base offset of the first segment whose entries found no room, and whether a name was
+            created, so that the directory has to be synced.
+
+        Raises:
+            OSError: Something other than a full disk.
+        """
+        without_room: int | None = None
+        names_created = False
+        for segment in self._segments:
+            if segment.indexes_saved():
+                continue
+            try:
+                files, created = segment.save_indexes()
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                if without_room is None:
+                    without_room = segment.base_offset
+                continue
+            names_created |= created
+            for file in files:
+                sync_file(file)
+                file.close()
+        return without_room, names_created
+
+    def release_idle(self, *, keep_active: bool) -> None:
+        """Close the handles that were not used since the last call."""
+        for segment in self._segments:
+            if segment is not self.active:
+                segment.release(active=False)
+            elif not keep_active:
+                segment.release(active=True)
+
+    def size_bytes(self) -> int:
+        """Return the bytes in all of them."""
+        return sum(segment.size for segment in self._segments)
+
+    def bytes_from(self, offset: int) -> int:
+        """Return the bytes from the batch that holds an offset to the end."""
+        if not self._segments:
+            return 0
+        at = self.place_of(offset)
+        before = self._segments[at].position_of(offset)
+        return sum(segment.size for segment in self._segments[at:]) - before
+
+    def offset_behind(self, offset: int, skipped_bytes: int) -> int | None:
+        """Return the first batch's offset that lies so many bytes behind the batch of another.
+
+        Returns:
+            None where there is no batch so far behind.
+        """
+        at = self.place_of(offset)
+        position = self._segments[at].position_of(offset) + skipped_bytes
+        for segment in self._segments[at:]:
+            if position < segment.size:
+                found = segment.boundary_from(position)
+                if found is not None:
+                    return found
+            position = max(position - segment.size, 0)
+        return None
