@@ -247,9 +247,9 @@ class Producer:
 
     def _take_response(
         self,
-        response: Any,
+        response: messages.ProduceResponse,
         share: dict[Place, _Batch],
-        again: dict[Place, Exception],  # noqa: ANN401
+        again: dict[Place, Exception],
     ) -> None:
         for topic, answer in _answers(response):
             place = (topic, answer.index)
@@ -271,7 +271,9 @@ class Producer:
         again[place] = error
 
 
-def _answers(response: Any) -> Iterable[tuple[str, Any]]:  # noqa: ANN401 - a ProduceResponse
+def _answers(
+    response: messages.ProduceResponse,
+) -> Iterable[tuple[str, messages.ProduceResponse.PartitionProduceResponse]]:
     for topic in response.responses:
         for answer in topic.partition_responses:
             yield topic.name, answer

@@ -1,0 +1,372 @@
+"""Asks and changes what is about topics, configs, groups and offsets, not about records.
+
+This file alone decides how such questions are put, one function each, to whoever can answer; all
+work on Headwater and on Apache Kafka. Errors of a broker are raised as `KafkaError`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from headwater.base.errors import ErrorCode, KafkaError
+from headwater.delivery.client.cluster import Cluster
+from headwater.delivery.wire.kafka import messages
+
+Place = tuple[str, int]
+
+EARLIEST = -2
+LATEST = -1
+
+TOPIC_RESOURCE = 2
+BROKER_RESOURCE = 4
+
+SET = 0
+DELETE = 1
+
+_LIST_OFFSETS_VERSION_MAX = 7
+_NO_OFFSET = -1
+
+
+class Config(NamedTuple):
+    """One config value and where it comes from."""
+
+    name: str
+    value: str | None
+    source: int
+    read_only: bool
+    sensitive: bool
+    documentation: str | None
+
+
+class GroupMember(NamedTuple):
+    """Somebody in a consumer group."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    assignment: bytes
+
+
+class GroupInfo(NamedTuple):
+    """A consumer group as its coordinator describes it."""
+
+    group: str
+    state: str
+    protocol_type: str
+    protocol: str
+    members: list[GroupMember]
+
+
+def create_topic(
+    cluster: Cluster,
+    name: str,
+    *,
+    partitions: int = -1,
+    replication_factor: int = -1,
+    configs: Mapping[str, str] | None = None,
+    validate_only: bool = False,
+) -> None:
+    """Create a topic; -1 leaves the number to the broker."""
+    topic = messages.CreateTopicsRequest.CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replication_factor,
+        configs=[
+            messages.CreateTopicsRequest.CreatableTopicConfig(key, value)
+            for key, value in (configs or {}).items()
+        ],
+    )
+    request = messages.CreateTopicsRequest(
+        topics=[topic], timeout_ms=_timeout_ms(cluster), validate_only=validate_only
+    )
+    for answer in cluster.controller().call(request).topics:
+        _check(answer.error_code, answer.error_message or f"topic {name!r}")
+    cluster.forget_topic(name)
+
+
+def delete_topic(cluster: Cluster, name: str) -> None:
+    """Delete a topic with all its records."""
+    request = messages.DeleteTopicsRequest(topic_names=[name], timeout_ms=_timeout_ms(cluster))
+    # Version 5 takes plain names; 6 takes names or ids in another shape.
+    for answer in cluster.controller().call(request, version_max=5).responses:
+        _check(answer.error_code, f"topic {name!r} cannot be deleted")
+    cluster.forget_topic(name)
+
+
+def add_partitions(cluster: Cluster, name: str, total: int) -> None:
+    """Grow a topic to ``total`` partitions."""
+    request = messages.CreatePartitionsRequest(
+        topics=[messages.CreatePartitionsRequest.CreatePartitionsTopic(name, total, None)],
+        timeout_ms=_timeout_ms(cluster),
+    )
+    for answer in cluster.controller().call(request).results:
+        _check(answer.error_code, answer.error_message or f"topic {name!r}")
+    cluster.forget_topic(name)
+
+
+def delete_records(cluster: Cluster, before: Mapping[Place, int]) -> dict[Place, int]:
+    """Remove records below an offset per partition (-1: all); return the new log starts."""
+    starts: dict[Place, int] = {}
+    for leader, places in _by_leader(cluster, before).items():
+        request = messages.DeleteRecordsRequest(
+            topics=[
+                messages.DeleteRecordsRequest.DeleteRecordsTopic(
+                    topic,
+                    [
+                        messages.DeleteRecordsRequest.DeleteRecordsPartition(
+                            number, before[topic, number]
+                        )
+                        for number in numbers
+                    ],
+                )
+                for topic, numbers in places.items()
+            ],
+            timeout_ms=_timeout_ms(cluster),
+        )
+        for topic in cluster.broker(leader).call(request).topics:
+            for answer in topic.partitions:
+                _check(answer.error_code, f"{topic.name}-{answer.partition_index}")
+                starts[topic.name, answer.partition_index] = answer.low_watermark
+    return starts
+
+
+def list_offsets(
+    cluster: Cluster, timestamps: Mapping[Place, int], *, read_committed: bool = False
+) -> dict[Place, int]:
+    """Return per partition the first offset at or after a timestamp, EARLIEST or LATEST.
+
+    A timestamp behind the last record gives the end of the partition.
+    """
+    offsets: dict[Place, int] = {}
+    for leader, places in _by_leader(cluster, timestamps).items():
+        request = messages.ListOffsetsRequest(
+            replica_id=-1,
+            isolation_level=int(read_committed),
+            topics=[
+                messages.ListOffsetsRequest.ListOffsetsTopic(
+                    topic,
+                    [
+                        messages.ListOffsetsRequest.ListOffsetsPartition(
+                            partition_index=number, timestamp=timestamps[topic, number]
+                        )
+                        for number in numbers
+                    ],
+                )
+                for topic, numbers in places.items()
+            ],
+        )
+        response = cluster.broker(leader).call(request, version_max=_LIST_OFFSETS_VERSION_MAX)
+        for topic in response.topics:
+            for answer in topic.partitions:
+                _check(answer.error_code, f"{topic.name}-{answer.partition_index}")
+                offsets[topic.name, answer.partition_index] = answer.offset
+    behind = {place: LATEST for place, offset in offsets.items() if offset == _NO_OFFSET}
+    if behind:
+        offsets |= list_offsets(cluster, behind, read_committed=read_committed)
+    return offsets
+
+
+def describe_configs(cluster: Cluster, resource_type: int, name: str) -> list[Config]:
+    """Return all configs of a topic (TOPIC_RESOURCE) or broker (BROKER_RESOURCE)."""
+    request = messages.DescribeConfigsRequest(
+        resources=[
+            messages.DescribeConfigsRequest.DescribeConfigsResource(resource_type, name, None)
+        ],
+        include_documentation=True,
+    )
+    connection = (
+        cluster.broker(int(name)) if resource_type == BROKER_RESOURCE and name else cluster.any()
+    )
+    found = []
+    for result in connection.call(request).results:
+        _check(result.error_code, result.error_message or name)
+        found += [
+            Config(
+                config.name,
+                config.value,
+                config.config_source,
+                config.read_only,
+                config.is_sensitive,
+                config.documentation,
+            )
+            for config in result.configs
+        ]
+    return found
+
+
+def alter_configs(
+    cluster: Cluster, resource_type: int, name: str, changes: Mapping[str, str | None]
+) -> None:
+    """Set configs one by one; None takes a config back to its default."""
+    request = messages.IncrementalAlterConfigsRequest(
+        resources=[
+            messages.IncrementalAlterConfigsRequest.AlterConfigsResource(
+                resource_type,
+                name,
+                [
+                    messages.IncrementalAlterConfigsRequest.AlterableConfig(
+                        key, DELETE if value is None else SET, value
+                    )
+                    for key, value in changes.items()
+                ],
+            )
+        ]
+    )
+    for answer in cluster.controller().call(request).responses:
+        _check(answer.error_code, answer.error_message or name)
+
+
+def log_sizes(cluster: Cluster) -> dict[Place, int]:
+    """Return how many bytes each partition takes, summed over its replicas."""
+    cluster.refresh()
+    sizes: dict[Place, int] = {}
+    for node_id in cluster.brokers:
+        response = cluster.broker(node_id).call(messages.DescribeLogDirsRequest(topics=None))
+        for directory in response.results:
+            _check(directory.error_code, directory.log_dir)
+            for topic in directory.topics:
+                for each in topic.partitions:
+                    place = (topic.name, each.partition_index)
+                    sizes[place] = sizes.get(place, 0) + each.partition_size
+    return sizes
+
+
+def list_groups(cluster: Cluster) -> dict[str, str]:
+    """Return all groups with their state."""
+    cluster.refresh([])
+    groups = {}
+    for node_id in cluster.brokers:
+        response = cluster.broker(node_id).call(messages.ListGroupsRequest())
+        _check(response.error_code, "groups cannot be listed")
+        for group in response.groups:
+            groups[group.group_id] = group.group_state
+    return groups
+
+
+def describe_group(cluster: Cluster, group: str) -> GroupInfo:
+    """Return a group's state and members.
+
+    Raises:
+        KafkaError: GROUP_ID_NOT_FOUND when nobody knows it.
+    """
+
+    def ask() -> Any:  # noqa: ANN401 - a nested struct of DescribeGroupsResponse
+        request = messages.DescribeGroupsRequest(groups=[group])
+        (answer,) = cluster.coordinator(group).call(request).groups
+        if answer.error_code == ErrorCode.NOT_COORDINATOR:
+            cluster.forget_coordinator(group)
+        _check(answer.error_code, f"group {group!r}")
+        return answer
+
+    answer = cluster.retrying(ask)
+    if answer.group_state == "Dead":
+        raise KafkaError(
+            ErrorCode.GROUP_ID_NOT_FOUND,
+            f"group {group!r} does not exist",
+            hint="see all groups with: headwater group ls",
+        )
+    return GroupInfo(
+        group,
+        answer.group_state,
+        answer.protocol_type,
+        answer.protocol_data,
+        [
+            GroupMember(
+                member.member_id,
+                member.group_instance_id,
+                member.client_id,
+                member.client_host,
+                member.member_assignment,
+            )
+            for member in answer.members
+        ],
+    )
+
+
+def committed_offsets(cluster: Cluster, group: str) -> dict[Place, int]:
+    """Return every offset that a group has committed."""
+
+    def ask() -> Any:  # noqa: ANN401 - an OffsetFetchResponse
+        # Version 7 asks for one group at a time.
+        request = messages.OffsetFetchRequest(group_id=group, topics=None)
+        response = cluster.coordinator(group).call(request, version_max=7)
+        _check(response.error_code, f"group {group!r}")
+        return response
+
+    offsets = {}
+    for topic in cluster.retrying(ask).topics:
+        for each in topic.partitions:
+            _check(each.error_code, f"{topic.name}-{each.partition_index}")
+            if each.committed_offset != _NO_OFFSET:
+                offsets[topic.name, each.partition_index] = each.committed_offset
+    return offsets
+
+
+def commit_offsets(
+    cluster: Cluster,
+    group: str,
+    offsets: Mapping[Place, int],
+    *,
+    generation: int = -1,
+    member_id: str = "",
+) -> None:
+    """Commit offsets for a group; without a member only a group that nobody is in accepts them."""
+    request = messages.OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=generation,
+        member_id=member_id,
+        topics=[
+            messages.OffsetCommitRequest.OffsetCommitRequestTopic(
+                name=topic,
+                partitions=[
+                    messages.OffsetCommitRequest.OffsetCommitRequestPartition(
+                        partition_index=number,
+                        committed_offset=offsets[topic, number],
+                        committed_metadata="",
+                    )
+                    for number in numbers
+                ],
+            )
+            for topic, numbers in _by_topic(offsets).items()
+        ],
+    )
+
+    def commit() -> None:
+        # Version 9 names topics; 10 wants their ids.
+        for topic in cluster.coordinator(group).call(request, version_max=9).topics:
+            for answer in topic.partitions:
+                _check(answer.error_code, f"{topic.name}-{answer.partition_index}")
+
+    cluster.retrying(commit)
+
+
+def delete_group(cluster: Cluster, group: str) -> None:
+    """Remove a group that nobody is in, with its offsets."""
+    request = messages.DeleteGroupsRequest(groups_names=[group])
+    for answer in cluster.coordinator(group).call(request).results:
+        _check(answer.error_code, f"group {group!r}")
+
+
+def _check(error_code: int, message: str) -> None:
+    if error_code:
+        code = ErrorCode(error_code)
+        raise KafkaError(code, f"{message}: {code.name}" if code.name not in message else message)
+
+
+def _timeout_ms(cluster: Cluster) -> int:
+    return int(cluster.timeout_s * 1000)
+
+
+def _by_leader(cluster: Cluster, places: Iterable[Place]) -> dict[int, dict[str, list[int]]]:
+    shares: dict[int, dict[str, list[int]]] = {}
+    for topic, number in places:
+        leader = cluster.leader(topic, number)
+        shares.setdefault(leader, {}).setdefault(topic, []).append(number)
+    return shares
+
+
+def _by_topic(places: Iterable[Place]) -> Mapping[str, Sequence[int]]:
+    topics: dict[str, list[int]] = {}
+    for topic, number in places:
+        topics.setdefault(topic, []).append(number)
+    return topics
