@@ -8,8 +8,7 @@ with durations, instants, error codes and UUIDs as Python types.
 import dataclasses
 import io
 from datetime import UTC, datetime, timedelta
-from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import kio.index
@@ -20,6 +19,9 @@ from kio.serial._introspect import classify_field
 from kio.static.constants import EntityType
 
 from headwater.base.schema import Field, Message, Struct, StructSchema
+
+# kio's own types are narrower than what it accepts.
+Kio: TypeAlias = Any
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -39,52 +41,46 @@ class Oracle:
         self._message = message
         self._version = version
         if schema.kind in {"request", "response"}:
-            load = {
-                "request": kio.index.load_request_schema,
-                "response": kio.index.load_response_schema,
-            }[schema.kind]
-            self.entity: Any = load(schema.api_key, version)
+            load: Kio = getattr(kio.index, f"load_{schema.kind}_schema")
+            self.entity: Kio = load(schema.api_key, version)
         else:
-            kind = {"header": EntityType.header, "data": EntityType.data}[schema.kind]
+            kind: Kio = EntityType[schema.kind]
             self.entity = kio.index.load_entity_schema(_kio_name(schema.name), version, kind)
         self._write = entity_writer(self.entity)
         self._read = entity_reader(self.entity)
         self._entities = {schema.root.name: self.entity}
+        self._narrow: dict[tuple[str, str], st.SearchStrategy[Any] | None] = {}
         self._learn(schema.root, self.entity)
 
-    def _learn(self, struct: StructSchema, entity: Any) -> None:
+    def _learn(self, struct: StructSchema, entity: Kio) -> None:
         for field, theirs in self._pairs(struct, entity):
+            kafka_type = theirs.metadata.get("kafka_type", "")
+            self._narrow[struct.name, field.name] = NARROW.get(kafka_type)
             if field.is_struct and field.type not in self._entities:
-                inner: Any = classify_field(theirs).type_
+                inner: Kio = classify_field(theirs).type_
                 self._entities[field.type] = inner
                 self._learn(self._message.__schema__.structs[field.type], inner)
 
     def _pairs(
-        self, struct: StructSchema, entity: Any
+        self, struct: StructSchema, entity: Kio
     ) -> list[tuple[Field, "dataclasses.Field[Any]"]]:
         ours = [field for field in struct.fields if self._version in field.versions]
         theirs = dataclasses.fields(entity)
         assert len(ours) == len(theirs), (struct.name, ours, theirs)
         pairs = list(zip(ours, theirs, strict=True))
         for field, their in pairs:
-            # kio drops units and knows no two words of ours in another order.
-            assert their.name.startswith(field.name.split("_")[0]), (field, their)
+            assert their.name.split("_")[0] == field.name.split("_")[0], (field, their)
         return pairs
 
-    def narrow(self, struct: str, name: str, field: Field) -> st.SearchStrategy[Any] | None:
+    def narrow(self, struct: str, field: Field) -> st.SearchStrategy[Any] | None:
         """Return a narrower strategy where kio cannot hold every value of the wire type."""
-        schema = self._message.__schema__
-        found = schema.root if struct == schema.root.name else schema.structs[struct]
-        for ours, theirs in self._pairs(found, self._entities[struct]):
-            if ours.name == name:
-                return NARROW.get(theirs.metadata.get("kafka_type", ""))
-        raise AssertionError(field)
+        return self._narrow[struct, field.name]
 
-    def convert(self, message: Message) -> Any:
+    def convert(self, message: Message) -> Kio:
         """Return our message as kio's."""
         return self._struct(message, self._message.__schema__.root)
 
-    def _struct(self, value: Struct, struct: StructSchema) -> Any:
+    def _struct(self, value: Struct, struct: StructSchema) -> Kio:
         entity = self._entities[struct.name]
         return entity(
             **{
@@ -93,14 +89,14 @@ class Oracle:
             }
         )
 
-    def _value(self, value: Any, field: Field, theirs: "dataclasses.Field[Any]") -> Any:
+    def _value(self, value: Kio, field: Field, theirs: "dataclasses.Field[Any]") -> Kio:
         if value is None:
             return None
         if field.is_array:
             return tuple(self._one(item, field, theirs) for item in value)
         return self._one(value, field, theirs)
 
-    def _one(self, value: Any, field: Field, theirs: "dataclasses.Field[Any]") -> Any:
+    def _one(self, value: Kio, field: Field, theirs: "dataclasses.Field[Any]") -> Kio:
         if field.is_struct:
             return self._struct(value, self._message.__schema__.structs[field.type])
         match theirs.metadata["kafka_type"]:
@@ -116,13 +112,13 @@ class Oracle:
             case _:
                 return value
 
-    def encode(self, entity: Any) -> bytes:
+    def encode(self, entity: Kio) -> bytes:
         """Return the bytes that kio writes."""
         with io.BytesIO() as buffer:
             self._write(buffer, entity)
             return buffer.getvalue()
 
-    def decode(self, data: bytes) -> Any:
+    def decode(self, data: bytes) -> Kio:
         """Return what kio reads, which must be all of the bytes."""
         entity, size = self._read(data, 0)
         assert size == len(data)
@@ -133,7 +129,12 @@ def _kio_name(name: str) -> str:
     return "".join("_" + c.lower() if c.isupper() else c for c in name).lstrip("_")
 
 
-@cache
+_ORACLES: dict[tuple[str, int], Oracle] = {}
+
+
 def oracle(message: type[Message], version: int) -> Oracle:
     """Return kio's view of one message in one version; making it costs more than using it."""
-    return Oracle(message, version)
+    key = message.__name__, version
+    if key not in _ORACLES:
+        _ORACLES[key] = Oracle(message, version)
+    return _ORACLES[key]

@@ -5,11 +5,13 @@ what matters is every combination of null, empty and present in every version.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
 
 from headwater.base.schema import Field, Message, Struct, StructSchema
+
+Value: TypeAlias = Any
 
 INTEGERS = {
     "int8": (-(2**7), 2**7 - 1),
@@ -30,60 +32,87 @@ SCALARS: dict[str, st.SearchStrategy[Any]] = {
     **{name: st.integers(*bounds) for name, bounds in INTEGERS.items()},
 }
 
-# Longer than 127 elements: the length no longer fits one byte of a varint.
 COUNTS = st.sampled_from([0, 1, 1, 2])
-LONG_COUNT = 130
 
-Narrow = Callable[[str, str, Field], st.SearchStrategy[Any] | None]
+# From a struct's name and one of its fields to a strategy for its values, or None for the usual.
+Narrow = Callable[[str, Field], st.SearchStrategy[Any] | None]
 
 
 def messages(
-    message: type[Message], version: int, narrow: Narrow | None = None
+    message: type[Message], version: int, narrow: Narrow = lambda _struct, _field: None
 ) -> st.SearchStrategy[Any]:
-    """Return a strategy of messages whose fields outside of the version keep their defaults.
-
-    Args:
-        message: The class.
-        version: The version.
-        narrow: For a path of struct and field and its schema, a strategy to use instead.
-    """
+    """Return a strategy of messages whose fields outside of the version keep their defaults."""
 
     @st.composite
-    def build(draw: st.DrawFn) -> Message:
-        value = _struct(draw, message, message.__schema__.root, message, version, narrow)
-        assert isinstance(value, Message)
-        return value
+    def build(draw: st.DrawFn) -> Struct:
+        return _Builder(draw, message, version, narrow).struct(message, message.__schema__.root)
 
     return build()
 
 
-def _struct(
-    draw: st.DrawFn,
-    class_: type[Struct],
-    schema: StructSchema,
-    message: type[Message],
-    version: int,
-    narrow: Narrow | None,
+class _Builder:
+    def __init__(
+        self, draw: st.DrawFn, message: type[Message], version: int, narrow: Narrow
+    ) -> None:
+        self._draw = draw
+        self._message = message
+        self._version = version
+        self._narrow = narrow
+
+    def struct(self, class_: type[Struct], schema: StructSchema) -> Struct:
+        value = class_()
+        for field in schema.fields:
+            if self._version not in field.versions:
+                continue
+            # Left at its default, a tagged field is not written at all.
+            if self._version in field.tagged and self._draw(st.booleans()):
+                continue
+            setattr(value, field.name, self._field(schema.name, field))
+        return value
+
+    def _field(self, struct: str, field: Field) -> Value:
+        if self._version in field.nullable and self._draw(st.booleans()):
+            return None
+        if field.is_array:
+            return [self._one(struct, field) for _ in range(self._draw(COUNTS))]
+        return self._one(struct, field)
+
+    def _one(self, struct: str, field: Field) -> Value:
+        if field.is_struct:
+            inner = self._message.__schema__.structs[field.type]
+            return self.struct(self._message.__structs__[field.type], inner)
+        narrowed = self._narrow(struct, field)
+        return self._draw(SCALARS[field.type] if narrowed is None else narrowed)
+
+
+FILLED: dict[str, Any] = {
+    "bool": True,
+    "float64": 0.5,
+    "uuid": bytes(range(16)),
+    "string": "schön",
+    "bytes": b"bytes",
+    "records": b"records",
+}
+
+
+def filled(message: type[Message], version: int) -> Message:
+    """Return the message with two elements in every array and nothing left null or default."""
+    value = _filled_struct(message, message.__schema__.root, message, version)
+    assert isinstance(value, Message)
+    return value
+
+
+def _filled_struct(
+    class_: type[Struct], schema: StructSchema, message: type[Message], version: int
 ) -> Struct:
+    def one(field: Field) -> Value:
+        if not field.is_struct:
+            return FILLED.get(field.type, 77)
+        inner = message.__schema__.structs[field.type]
+        return _filled_struct(message.__structs__[field.type], inner, message, version)
+
     value = class_()
     for field in schema.fields:
-        if version not in field.versions:
-            continue
-        # Left at its default, a tagged field is not written at all.
-        if version in field.tagged and draw(st.booleans()):
-            continue
-        if version in field.nullable and draw(st.booleans()):
-            setattr(value, field.name, None)
-            continue
-
-        def one(field: Field = field) -> Any:
-            if field.is_struct:
-                inner = message.__schema__.structs[field.type]
-                inner_class = message.__structs__[field.type]
-                return _struct(draw, inner_class, inner, message, version, narrow)
-            narrowed = narrow(schema.name, field.name, field) if narrow else None
-            return draw(SCALARS[field.type] if narrowed is None else narrowed)
-
-        drawn = [one() for _ in range(draw(COUNTS))] if field.is_array else one()
-        setattr(value, field.name, drawn)
+        if version in field.versions:
+            setattr(value, field.name, [one(field), one(field)] if field.is_array else one(field))
     return value

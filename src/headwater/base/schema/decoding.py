@@ -126,10 +126,11 @@ class _Decoder:
         self.source.line(f"pos += {struct.calcsize('>' + layout)}")
         self._run.clear()
 
-    def _length(self, legacy_format: str, *, compact: bool) -> str:
+    def _length(self, legacy_format: str, *, compact: bool, long: bool = False) -> str:
         """Read a length into ``n`` and return the condition under which it is not null.
 
-        A compact length is one more than the length, and zero for null.
+        A compact length is one more than the length, and zero for null. One that is seldom short
+        is read without a call, up to three bytes.
         """
         if not compact:
             self._run.append((legacy_format, "n"))
@@ -138,8 +139,24 @@ class _Decoder:
         self._run.append(("B", "n"))
         self._flush()
         with self.source.block("if n > 127:"):
-            self.source.line("n, pos = longer(buffer, pos, n)")
+            if long:
+                self._two_bytes_more()
+            else:
+                self.source.line("n, pos = longer(buffer, pos, n)")
         return "n"
+
+    def _two_bytes_more(self) -> None:
+        """Add a second and third byte to the length in ``n``, whose first byte is marked."""
+        source = self.source
+        source.line("more = buffer[pos]")
+        source.line("pos += 1")
+        source.line("n += (more << 7) - 128")
+        with source.block("if more > 127:"):
+            source.line("more = buffer[pos]")
+            source.line("pos += 1")
+            source.line("n += (more << 14) - 16384")
+            with source.block("if more > 127:"):
+                source.line("n, pos = longer(buffer, pos - 2, buffer[pos - 3])")
 
     def _or_null(self, target: str, field: Field, *, compact: bool) -> None:
         """Add the branch that meets a null, behind the branch that meets a value."""
@@ -154,7 +171,8 @@ class _Decoder:
 
     def _variable(self, target: str, field: Field) -> None:
         compact = self._flexible and not field.legacy_length
-        present = self._length(_LEGACY_LENGTH_FORMAT[field.type], compact=compact)
+        legacy_format = _LEGACY_LENGTH_FORMAT[field.type]
+        present = self._length(legacy_format, compact=compact, long=field.type == "records")
         with self.source.block(f"if {present}:"):
             end = "pos + n - 1" if compact else "pos + n"
             source = "view" if field.type == "records" else "buffer"

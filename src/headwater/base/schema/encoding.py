@@ -50,7 +50,7 @@ class _Encoder:
             join=b"".join,
             one_byte=runtime.ONE_BYTE,
             uvarint=runtime.uvarint,
-            records_bytes=runtime.records_bytes,
+            bytes_types=runtime.BYTES_TYPES,
             put_records=runtime.put_records,
         )
 
@@ -136,16 +136,53 @@ class _Encoder:
         self.source.line(f"{self._out}.append(data)")
 
     def _records(self, value: str, field: Field) -> None:
-        self.source.line(f"data = {value}")
-        size = "records_bytes(data)" + (" + 1" if self._flexible else "")
+        source = self.source
+        one_more = " + 1" if self._flexible else ""
+        source.line(f"data = {value}")
         if self._version in field.nullable:
-            null = self._null_length(compact=self._flexible)
-            self.source.line(f"n = {null} if data is None else {size}")
+            with source.block("if data is None:"):
+                null = ("B", "0") if self._flexible else ("i", "-1")
+                source.line(f"{self._out}.append({self._packed([*self._run, null])})")
+            with source.block("else:"):
+                self._present_records(one_more)
         else:
-            self.source.line(f"n = {size}")
-        self._length("i", compact=self._flexible)
-        with self.source.block("if data is not None:"):
-            self.source.line("put_records(parts, out, data)")
+            self._present_records(one_more)
+
+    def _present_records(self, one_more: str) -> None:
+        source = self.source
+        source.line("kind = data.__class__")
+        with source.block("if kind is list or kind is tuple:"):
+            source.line(f"n = sum(map(len, data)){one_more}")
+        with source.block("else:"):
+            source.line(f"n = len(data){one_more}")
+        if self._flexible:
+            self._records_length()
+        else:
+            self._length("i", compact=False)
+        # What `put_records` does, without the call, for the two values that are not rare.
+        with source.block(f"if n <= {runtime.INLINE_RECORDS_BYTES_MAX} and kind in bytes_types:"):
+            source.line("out.append(data)")
+        with source.block("elif kind is list or kind is tuple:"):
+            source.line("put_records(parts, out, data)")
+        with source.block("else:"):
+            source.line("parts.append(join(out))")
+            source.line("parts.append(data)")
+            source.line("out = []")
+
+    def _records_length(self) -> None:
+        """Write the compact length of records, which seldom fits one byte."""
+        source = self.source
+        low, middle = "n & 127 | 128", "n >> 7 & 127 | 128"
+        forms = {2**7: ["n"], 2**14: [low, "n >> 7"], 2**21: [low, middle, "n >> 14"]}
+        word = "if"
+        for limit, values in forms.items():
+            with source.block(f"{word} n < {limit}:"):
+                run = [*self._run, *(("B", value) for value in values)]
+                source.line(f"{self._out}.append({self._packed(run)})")
+            word = "elif"
+        with source.block("else:"):
+            self._flush()
+            source.line(f"{self._out}.append(uvarint(n))")
 
     def _array(self, value: str, field: Field) -> None:
         self._depth += 1
@@ -170,20 +207,12 @@ class _Encoder:
     def _fixed_elements(self, items: str, field: Field) -> None:
         self._flush()
         element = FIXED_FORMAT[field.type]
-        writers = self.source.constant(
-            "writers", element, runtime.ArrayWriters(element, compact=self._flexible)
-        )
-        prefix = "n + 1" if self._flexible else "n"
+        writers = runtime.ArrayBytes(element, compact=self._flexible)
+        written = f"{self.source.constant('arrays', element, writers)}[tuple({items})]"
         if self._version in field.nullable:
             null = repr(b"\0" if self._flexible else b"\xff\xff\xff\xff")
-            with self.source.block(f"if {items} is None:"):
-                self.source.line(f"{self._out}.append({null})")
-            with self.source.block("else:"):
-                self.source.line(f"n = len({items})")
-                self.source.line(f"{self._out}.append({writers}[n]({prefix}, *{items}))")
-        else:
-            self.source.line(f"n = len({items})")
-            self.source.line(f"{self._out}.append({writers}[n]({prefix}, *{items}))")
+            written = f"{null} if {items} is None else {written}"
+        self.source.line(f"{self._out}.append({written})")
 
     def _elements(self, items: str, field: Field) -> None:
         item = f"o{self._depth}"

@@ -5,7 +5,7 @@ fields, arrays of numbers of any length, records that are not plain bytes. It kn
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from headwater.base.errors import MalformedMessageError
@@ -18,13 +18,19 @@ ONE_BYTE = tuple(bytes((value,)) for value in range(128))
 UVARINT_BYTES_MAX = 5
 UVARINT_VALUE_MAX = 2**32 - 1
 
-# Arrays in Kafka's messages hold a handful of replicas or a few hundred partitions; longer ones
+# Most arrays hold a handful of replicas or a few dozen partitions; longer ones
 # are rare enough to compile their format anew.
-CACHED_ARRAY_COUNT_MAX = 512
+CACHED_ARRAY_COUNT_MAX = 64
+
+# Replicas of a partition: three as a rule, and few sets of them.
+KEPT_ARRAY_COUNT_MAX = 5
+KEPT_ARRAYS_MAX = 1024
 
 # Below this size copying records beside the fields around them costs less than one more buffer in
 # the list; above it the copy does (memory copies about 10 bytes a nanosecond).
 INLINE_RECORDS_BYTES_MAX = 4096
+
+BYTES_TYPES = frozenset({bytes, bytearray, memoryview})
 
 
 def refuse(what: str) -> NoReturn:
@@ -66,8 +72,10 @@ def longer_uvarint(buffer: Input, pos: int, first: int) -> tuple[int, int]:
 
 def uvarint(value: int) -> bytes:
     """Return an unsigned varint."""
-    if value < 128:
+    if value < 2**7:
         return ONE_BYTE[value]
+    if value < 2**14:
+        return bytes((value & 0x7F | 0x80, value >> 7))
     out = bytearray()
     while value > 127:
         out.append(value & 0x7F | 0x80)
@@ -121,10 +129,10 @@ class ArrayReaders(dict[int, Callable[[Input, int], tuple[Any, ...]]]):
         return reader
 
 
-class ArrayWriters(dict[int, Callable[..., bytes]]):
-    """``writers[count](prefix, *values)`` writes an array of one fixed-size type and its length.
+class ArrayBytes(dict[tuple[Any, ...], bytes]):
+    """``arrays[tuple(values)]`` is an array of one fixed-size type, with its length before it.
 
-    The prefix is count in the fixed-size form and count + 1 in the compact one.
+    Most arrays are the same few replicas over and over, so short ones are kept.
     """
 
     def __init__(self, element: str, *, compact: bool) -> None:
@@ -132,38 +140,25 @@ class ArrayWriters(dict[int, Callable[..., bytes]]):
         self._element = element
         self._compact = compact
 
-    def __missing__(self, count: int) -> Callable[..., bytes]:
-        body = array_format(self._element, count)
-        if self._compact and count + 1 > 127:
-            return self._long_writer(struct.Struct(">" + body).pack)
-        writer = struct.Struct((">B" if self._compact else ">i") + body).pack
-        if count <= CACHED_ARRAY_COUNT_MAX:
-            self[count] = writer
-        return writer
-
-    @staticmethod
-    def _long_writer(body: Callable[..., bytes]) -> Callable[..., bytes]:
-        return lambda prefix, *values: uvarint(prefix) + body(*values)
+    def __missing__(self, values: tuple[Any, ...]) -> bytes:
+        count = len(values)
+        prefix = uvarint(count + 1) if self._compact else struct.pack(">i", count)
+        written = prefix + struct.pack(">" + array_format(self._element, count), *values)
+        if count <= KEPT_ARRAY_COUNT_MAX and len(self) < KEPT_ARRAYS_MAX:
+            self[values] = written
+        return written
 
 
-def records_bytes(records: Any) -> int:  # noqa: ANN401 - whatever has a length, see `Codec`
-    """Return the size of a records value: one piece, or a list of pieces that belong together."""
-    if isinstance(records, list | tuple):
-        return sum(map(len, records))
-    return len(records)
-
-
-def put_records(parts: list[Any], out: list[Any], records: Any) -> None:  # noqa: ANN401 - as above
-    """Add a records value behind `out`, copying it only if it is small.
+def put_records(parts: list[Any], out: list[Any], records: Iterable[Any]) -> None:
+    """Add pieces of records behind `out`, copying only the small ones.
 
     Args:
         parts: The finished parts of the message.
         out: Bytes that are not yet in a part; emptied when a piece is passed through.
-        records: One piece or a list of pieces.
+        records: The pieces.
     """
-    for piece in records if isinstance(records, list | tuple) else (records,):
-        is_bytes = isinstance(piece, bytes | bytearray | memoryview)
-        if is_bytes and len(piece) <= INLINE_RECORDS_BYTES_MAX:
+    for piece in records:
+        if type(piece) in BYTES_TYPES and len(piece) <= INLINE_RECORDS_BYTES_MAX:
             out.append(piece)
             continue
         if out:
