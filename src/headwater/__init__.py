@@ -13,15 +13,31 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headwater.base.errors import ErrorCode, HeadwaterError, KafkaError
+    from headwater.delivery.client.cluster import Cluster
+    from headwater.delivery.client.consumer import Consumer, Message
+    from headwater.delivery.client.producer import Producer
 
-__all__ = ["ErrorCode", "HeadwaterError", "KafkaError", "__version__"]
+__all__ = [
+    "Cluster",
+    "Consumer",
+    "ErrorCode",
+    "HeadwaterError",
+    "KafkaError",
+    "Message",
+    "Producer",
+    "__version__",
+]
 
 __version__ = "0.1.0.dev0"
 
 _HOMES = {
+    "Cluster": "headwater.delivery.client.cluster",
+    "Consumer": "headwater.delivery.client.consumer",
     "ErrorCode": "headwater.base.errors",
     "HeadwaterError": "headwater.base.errors",
     "KafkaError": "headwater.base.errors",
+    "Message": "headwater.delivery.client.consumer",
+    "Producer": "headwater.delivery.client.producer",
 }
 
 
