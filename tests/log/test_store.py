@@ -1,0 +1,794 @@
+"""The data directory: opened, grown, closed, cut off, and found as it was promised."""
+
+import errno
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headwater.base.chance import SystemChance
+from headwater.base.clock import SystemClock
+from headwater.base.disk import AlreadyLockedError, Disk, RealDisk, read_file, replace_file
+from headwater.base.errors import ErrorCode, HeadwaterError, KafkaError, StorageError
+from headwater.base.record.batch import parse_header
+from headwater.base.record.records import Record, build_batch, iterate
+from headwater.base.settings import BrokerSettings, TopicConfig
+from headwater.log import layout
+from headwater.log.checkpoints import read_offsets, read_properties
+from headwater.log.directories import parse_partition_directory
+from headwater.log.manifest import ManifestDamagedError
+from headwater.log.partition import PartitionLog
+from headwater.log.store import LogStore, Recovery
+from headwater.testing.manual_clock import ManualClock
+from headwater.testing.memory_disk import MemoryDisk
+from headwater.testing.seeded_chance import SeededChance
+
+DATA = "/data"
+LOG = "/data/log"
+
+
+class House:
+    """A data directory that is opened and left in many ways."""
+
+    def __init__(self, disk: MemoryDisk | None = None) -> None:
+        self.disk = disk or MemoryDisk()
+        self.clock = ManualClock()
+        self.chance = SeededChance(5)
+        self.settings = BrokerSettings()
+        self.defaults = TopicConfig()
+
+    def open(self, progress: Callable[[Recovery], None] | None = None) -> LogStore:
+        return LogStore.open(
+            self.disk,
+            DATA,
+            settings=self.settings,
+            topic_defaults=self.defaults,
+            clock=self.clock,
+            chance=self.chance,
+            progress=progress,
+        )
+
+    def restart(self) -> LogStore:
+        """Open again after the process was killed: the page cache is still there."""
+        self.disk = self.disk.restart()
+        return self.open()
+
+    def crash(self, seed: int | None = None) -> LogStore:
+        """Open again after a power cut that took all, or what the seed says."""
+        self.disk = self.disk.crash(seed or 0, keep="nothing" if seed is None else "some")
+        return self.open()
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+def append(log: PartitionLog, value: bytes = b"value", count: int = 1, at_ms: int = 0) -> None:
+    timestamp = at_ms or log._clock.now_ms()
+    batch = build_batch([Record(0, timestamp, None, value) for _ in range(count)])
+    log.append(batch, parse_header(batch))
+
+
+def commit(log: PartitionLog) -> None:
+    for item in log.begin_commit():
+        item.sync()
+    log.end_commit()
+
+
+def values(log: PartitionLog) -> list[bytes | None]:
+    found: list[bytes | None] = []
+    offset = log.log_start_offset
+    while offset < log.high_watermark:
+        extent = log.read(offset, 1 << 20, upto_offset=log.high_watermark, at_least_one=True)
+        assert extent is not None
+        content = extent.read()
+        position = 0
+        while position < len(content):
+            header = parse_header(content, position)
+            records = iterate(content, position)
+            found += [record.value for record in records if record.offset >= offset]
+            position += header.size_bytes
+            offset = header.next_offset
+    return found
+
+
+class TestOpening:
+    def test_an_empty_directory(self, house: House) -> None:
+        store = house.open()
+
+        assert store.topics == {}
+        assert store.node_epoch == 0
+        assert len(store.cluster_id) == 22
+        assert not store.failed
+        assert read_file(house.disk, f"{DATA}/VERSION") == b"1\n"
+        assert read_properties(house.disk, f"{LOG}/meta.properties") == {
+            "version": "1",
+            "cluster.id": store.cluster_id,
+            "node.id": "1",
+            "directory.id": store.directory_id,
+        }
+
+    def test_directories_above_are_made(self) -> None:
+        disk = MemoryDisk()
+        store = LogStore.open(
+            disk,
+            "/a/b/c",
+            settings=BrokerSettings(),
+            topic_defaults=TopicConfig(),
+            clock=ManualClock(),
+            chance=SeededChance(),
+        )
+        store.close()
+
+        found = disk.crash(0, keep="nothing")
+        assert found.exists("/a/b/c/log/headwater.journal")
+
+    def test_a_real_empty_directory_takes_less_than_50_ms(self, tmp_path: Path) -> None:
+        best_ms = 1e9
+        for attempt in range(5):
+            start = time.perf_counter()
+            store = LogStore.open(
+                RealDisk(),
+                str(tmp_path / str(attempt)),
+                settings=BrokerSettings(),
+                topic_defaults=TopicConfig(),
+                clock=SystemClock(),
+                chance=SystemChance(),
+            )
+            best_ms = min(best_ms, (time.perf_counter() - start) * 1000)
+            store.close()
+
+        assert best_ms < 50
+
+    def test_ids_stay_and_the_epoch_grows(self, house: House) -> None:
+        first = house.open()
+        second = house.restart()
+        second.close()
+        third = house.crash()
+
+        assert first.cluster_id == second.cluster_id == third.cluster_id
+        assert [first.node_epoch, second.node_epoch, third.node_epoch] == [0, 1, 2]
+
+    def test_the_second_process_is_refused(self, house: House) -> None:
+        store = house.open()
+        with pytest.raises(AlreadyLockedError, match="in use by process"):
+            house.open()
+        store.close()
+
+        house.open().close()
+
+    def test_a_failed_start_gives_the_lock_back(self, house: House) -> None:
+        house.open().close()
+        replace_file(house.disk, f"{LOG}/headwater.journal", b"nonsense")
+        for _ in range(2):
+            with pytest.raises(ManifestDamagedError):
+                house.open()
+
+    def test_progress_is_told(self, house: House) -> None:
+        store = house.open()
+        store.create_topics([("a", 2, {}), ("b", 1, {})])
+        store.close()
+        told: list[Recovery] = []
+        house.open(told.append).close()
+
+        assert told == [
+            Recovery("a", 0, 1, 3, clean=True),
+            Recovery("a", 1, 2, 3, clean=True),
+            Recovery("b", 0, 3, 3, clean=True),
+        ]
+
+    def test_a_disk_that_fails_is_named(self, house: House) -> None:
+        house.disk.fail_at(1, OSError(errno.EACCES, "Permission denied"))
+        with pytest.raises(StorageError, match=r"cannot open /data.*Permission denied"):
+            house.open()
+
+    def test_configs_that_cannot_be_used_stop_the_start(
+        self, house: House, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        house.open().create_topics([("a", 1, {"retention.ms": "-1"})])
+
+        def refuse(configs: object, defaults: object) -> TopicConfig:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, "retention.ms is unheard of")
+
+        monkeypatch.setattr(TopicConfig, "parse", refuse)
+        with pytest.raises(HeadwaterError, match=r"configs of topic a .*unheard of"):
+            house.restart()
+
+
+class TestLayout:
+    def test_a_newer_one_is_refused_and_left_alone(self, house: House) -> None:
+        house.open().close()
+        replace_file(house.disk, f"{DATA}/VERSION", b"2\n")
+        operations = house.disk.operations
+        with pytest.raises(HeadwaterError, match=r"layout 2.*up to 1") as refused:
+            house.open()
+
+        assert "newer" in refused.value.hint
+        assert house.disk.operations == operations
+
+    def test_a_damaged_one_is_refused(self, house: House) -> None:
+        house.open().close()
+        replace_file(house.disk, f"{DATA}/VERSION", b"one\n")
+        with pytest.raises(HeadwaterError, match="should hold a number"):
+            house.open()
+
+    def test_an_older_one_is_upgraded(self, house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+        house.open().close()
+        steps: list[str] = []
+
+        def upgrade(disk: Disk, data_directory: str) -> None:
+            steps.append(data_directory)
+
+        monkeypatch.setattr(layout, "LAYOUT_VERSION", 3)
+        with pytest.raises(HeadwaterError, match="cannot upgrade"):
+            house.open()
+        monkeypatch.setattr(layout, "LAYOUT_UPGRADES", {1: upgrade, 2: upgrade})
+        house.open().close()
+
+        assert steps == [DATA, DATA]
+        assert read_file(house.disk, f"{DATA}/VERSION") == b"3\n"
+
+
+class TestTopics:
+    def test_creation_is_one_sync_and_no_directory(self, house: House) -> None:
+        store = house.open()
+        start = house.disk.operations
+        topics = store.create_topics([("a", 1000, {}), ("b", 500, {"retention.ms": "7"})])
+
+        assert [operation.kind for operation in house.disk.trace[start:]] == ["append", "sync"]
+        assert [len(topic.partitions) for topic in topics] == [1000, 500]
+        assert topics[1].config.retention_ms == 7
+        assert topics[1].configs == {"retention.ms": "7"}
+        found = house.crash()
+        assert {name: len(topic.partitions) for name, topic in found.topics.items()} == {
+            "a": 1000,
+            "b": 500,
+        }
+        assert found.topics["b"].config.retention_ms == 7
+        assert found.topics["a"].topic_id == topics[0].topic_id
+        assert found.topic_by_id(topics[0].topic_id) is found.topics["a"]
+
+    def test_refusals_leave_nothing_behind(self, house: House) -> None:
+        store = house.open()
+        store.create_topics([("a", 1, {})])
+        for bad, code in (
+            (("a", 1, {}), ErrorCode.TOPIC_ALREADY_EXISTS),
+            (("../up", 1, {}), ErrorCode.INVALID_TOPIC_EXCEPTION),
+            (("..", 1, {}), ErrorCode.INVALID_TOPIC_EXCEPTION),
+            (("", 1, {}), ErrorCode.INVALID_TOPIC_EXCEPTION),
+            (("a" * 250, 1, {}), ErrorCode.INVALID_TOPIC_EXCEPTION),
+            (("b", 1, {"retention.ms": "soon"}), ErrorCode.INVALID_CONFIG),
+        ):
+            with pytest.raises(KafkaError) as refused:
+                store.create_topics([("good", 1, {}), bad])
+            assert refused.value.code == code
+
+        assert list(store.topics) == ["a"]
+        assert list(house.crash().topics) == ["a"]
+
+    def test_internal_topics(self, house: House) -> None:
+        store = house.open()
+        store.create_topics([("__consumer_offsets", 4, {}), ("__mine", 1, {})])
+
+        assert store.topics["__consumer_offsets"].internal
+        assert not store.topics["__mine"].internal
+
+    def test_partitions_are_added(self, house: House) -> None:
+        store = house.open()
+        store.create_topics([("a", 1, {})])
+        append(store.topics["a"].partitions[0])
+        store.add_partitions("a", 3)
+        with pytest.raises(KafkaError) as refused:
+            store.add_partitions("a", 3)
+        assert refused.value.code == ErrorCode.INVALID_PARTITIONS
+        append(store.topics["a"].partitions[2])
+        commit(store.topics["a"].partitions[2])
+        found = house.crash()
+
+        assert [log.log_end_offset for log in found.topics["a"].partitions] == [0, 0, 1]
+
+    def test_configs_reach_the_partitions_and_the_next_start(self, house: House) -> None:
+        store = house.open()
+        store.create_topics([("a", 2, {"retention.ms": "5"})])
+        store.set_configs("a", {"segment.bytes": "2000000"})
+        assert store.topics["a"].partitions[1].config.segment_bytes == 2_000_000
+        with pytest.raises(KafkaError):
+            store.set_configs("a", {"segment.bytes": "-3"})
+        with pytest.raises(KafkaError):
+            store.set_configs("b", {})
+        found = house.crash()
+
+        assert found.topics["a"].configs == {"segment.bytes": "2000000"}
+        assert found.topics["a"].config.segment_bytes == 2_000_000
+        assert found.topics["a"].config.retention_ms == TopicConfig().retention_ms
+
+    def test_defaults_can_change_under_way(self, house: House) -> None:
+        store = house.open()
+        store.create_topics([("a", 1, {}), ("b", 1, {"retention.ms": "5"})])
+        store.topic_defaults = TopicConfig(retention_ms=99)
+
+        assert store.topic_defaults.retention_ms == 99
+        assert store.topics["a"].partitions[0].config.retention_ms == 99
+        assert store.topics["b"].partitions[0].config.retention_ms == 5
+
+    def test_broker_configs(self, house: House) -> None:
+        store = house.open()
+        store.set_broker_configs({"log.retention.ms": "5"})
+
+        assert store.broker_configs == {"log.retention.ms": "5"}
+        assert house.crash().broker_configs == {"log.retention.ms": "5"}
+
+    def test_producer_ids_never_repeat(self, house: House) -> None:
+        seen: set[int] = set()
+        for opened in (house.open, house.crash, house.restart):
+            store = opened()
+            given = {store.next_producer_id() for _ in range(1500)}
+
+            assert len(given) == 1500
+            assert not seen & given
+            seen |= given
+
+    def test_a_block_of_producer_ids_costs_one_sync(self, house: House) -> None:
+        store = house.open()
+        start = house.disk.operations
+        for _ in range(1000):
+            store.next_producer_id()
+
+        assert house.disk.operations == start + 2
+
+
+class TestRecovery:
+    def test_what_was_committed_is_there(self, house: House) -> None:
+        store = house.open()
+        (topic,) = store.create_topics([("a", 2, {})])
+        for number in range(10):
+            append(topic.partitions[0], b"%d" % number)
+        commit(topic.partitions[0])
+        append(topic.partitions[0], b"not committed")
+        found = house.crash()
+        log = found.topics["a"].partitions[0]
+
+        assert values(log) == [b"%d" % number for number in range(10)]
+        assert log.high_watermark == 10
+        assert log.leader_epoch == 1
+
+    def test_a_killed_process_loses_nothing_and_the_tail_becomes_durable(
+        self, house: House
+    ) -> None:
+        (topic,) = house.open().create_topics([("a", 1, {})])
+        append(topic.partitions[0], b"cached")
+        assert values(house.restart().topics["a"].partitions[0]) == [b"cached"]
+        assert values(house.crash().topics["a"].partitions[0]) == [b"cached"]
+
+    def test_a_clean_stop_scans_nothing(self, house: House) -> None:
+        store = house.open()
+        (topic,) = store.create_topics([("a", 1, {})])
+        append(topic.partitions[0])
+        store.close()
+        told: list[Recovery] = []
+        house.disk = house.disk.crash(0, keep="nothing")
+        found = house.open(told.append)
+
+        assert [step.clean for step in told] == [True]
+        assert found.topics["a"].partitions[0].recovery.scanned_bytes == 0
+        assert values(found.topics["a"].partitions[0]) == [b"value"]
+
+    def test_a_marker_that_comes_back_to_life_is_not_believed(self, house: House) -> None:
+        store = house.open()
+        store.create_topics([("a", 1, {})])
+        store.close()
+        marker = read_file(house.disk, f"{LOG}/.kafka_cleanshutdown")
+        house.open()
+        assert not house.disk.exists(f"{LOG}/.kafka_cleanshutdown")
+        house.disk = house.disk.restart()
+        replace_file(house.disk, f"{LOG}/.kafka_cleanshutdown", marker)
+        told: list[Recovery] = []
+        house.open(told.append)
+
+        assert [step.clean for step in told] == [False]
+
+    def test_a_recovery_point_spares_the_scan(self, house: House) -> None:
+        store = house.open()
+        (topic,) = store.create_topics([("a", 1, {})])
+        log = topic.partitions[0]
+        for _ in range(100):
+            append(log, b"x" * 1000)
+        commit(log)
+        store.checkpoint()
+        append(log, b"later")
+        commit(log)
+        assert read_offsets(house.disk, f"{LOG}/recovery-point-offset-checkpoint") == {
+            ("a", 0): 100
+        }
+        assert read_offsets(house.disk, f"{LOG}/replication-offset-checkpoint") == {
+            ("a", 0): 101 - 1
+        }
+        found = house.crash().topics["a"].partitions[0]
+
+        assert found.log_end_offset == 101
+        assert 0 < found.recovery.scanned_bytes < 10_000
+
+    def test_damaged_checkpoints_cost_a_scan_and_no_more(
+        self, house: House, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        store = house.open()
+        (topic,) = store.create_topics([("a", 1, {})])
+        append(topic.partitions[0])
+        commit(topic.partitions[0])
+        store.checkpoint()
+        for name in (
+            "recovery-point-offset-checkpoint",
+            "log-start-offset-checkpoint",
+            "replication-offset-checkpoint",
+            "meta.properties",
+        ):
+            replace_file(house.disk, f"{LOG}/{name}", b"\xff\0nonsense")
+
+        assert values(house.restart().topics["a"].partitions[0]) == [b"value"]
+        assert "damaged" in caplog.text
+
+    def test_a_log_start_is_kept_once_it_is_persisted(self, house: House) -> None:
+        store = house.open()
+        (topic,) = store.create_topics([("a", 1, {})])
+        append(topic.partitions[0], count=5)
+        append(topic.partitions[0], count=5)
+        commit(topic.partitions[0])
+        topic.partitions[0].trim(7)
+        store.persist_log_starts()
+        found = house.crash().topics["a"].partitions[0]
+
+        assert (found.log_start_offset, found.log_end_offset) == (7, 10)
+
+    def test_a_lost_journal_is_not_mistaken_for_an_empty_directory(self, house: House) -> None:
+        store = house.open()
+        (topic,) = store.create_topics([("a", 1, {})])
+        append(topic.partitions[0])
+        store.close()
+        house.disk.remove(f"{LOG}/headwater.journal")
+        with pytest.raises(ManifestDamagedError, match="holds partitions but no"):
+            house.open()
+
+        assert house.disk.is_directory(f"{LOG}/a-0")
+
+
+class TestDeletion:
+    def deleted(self, house: House, partitions: int = 2, name: str = "a") -> LogStore:
+        store = house.open()
+        (topic,) = store.create_topics([(name, partitions, {})])
+        for log in topic.partitions:
+            append(log, b"old")
+            commit(log)
+        store.delete_topic(name)
+        return store
+
+    def directories(self, house: House) -> list[str]:
+        names = house.disk.list_directory(LOG)
+        return [name for name in names if house.disk.is_directory(f"{LOG}/{name}")]
+
+    def test_files_are_moved_now_and_removed_later(self, house: House) -> None:
+        store = self.deleted(house)
+        assert store.topics == {}
+        assert [parse_partition_directory(name) for name in self.directories(house)] == [None] * 2
+        assert all(name.endswith("-delete") for name in self.directories(house))
+        store.work_due(house.clock.now_ms())
+        assert len(self.directories(house)) == 2
+        house.clock.advance(60_000)
+        store.work_due(house.clock.now_ms())
+
+        assert self.directories(house) == []
+        assert store._manifest.image.deletions == {}
+
+    def test_an_open_reader_can_finish(self, house: House) -> None:
+        store = house.open()
+        (topic,) = store.create_topics([("a", 1, {})])
+        append(topic.partitions[0], b"old")
+        commit(topic.partitions[0])
+        extent = topic.partitions[0].read(0, 1000, upto_offset=1, at_least_one=True)
+        store.delete_topic("a")
+        house.clock.advance(60_000)
+        store.work_due(house.clock.now_ms())
+
+        assert extent is not None
+        assert parse_header(extent.read()).record_count == 1
+
+    def test_a_commit_under_way_is_not_disturbed(self, house: House) -> None:
+        store = house.open()
+        (topic,) = store.create_topics([("a", 1, {})])
+        log = topic.partitions[0]
+        append(log)
+        items = log.begin_commit()
+        store.delete_topic("a")
+        for item in items:
+            item.sync()
+        log.end_commit()
+
+        assert not store.failed
+
+    def test_a_topic_without_files_leaves_no_trace(self, house: House) -> None:
+        store = house.open()
+        store.create_topics([("a", 100, {})])
+        store.delete_topic("a")
+
+        assert store._manifest.image.deletions == {}
+        with pytest.raises(KafkaError) as refused:
+            store.delete_topic("a")
+        assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def test_the_name_can_be_used_again_at_once(self, house: House) -> None:
+        store = self.deleted(house)
+        (again,) = store.create_topics([("a", 1, {})])
+        assert again.partitions[0].log_end_offset == 0
+        append(again.partitions[0], b"new")
+        commit(again.partitions[0])
+
+        assert values(house.crash().topics["a"].partitions[0]) == [b"new"]
+
+    def test_old_checkpoints_do_not_touch_the_new_topic(self, house: House) -> None:
+        store = house.open()
+        (topic,) = store.create_topics([("a", 1, {})])
+        append(topic.partitions[0], count=100)
+        commit(topic.partitions[0])
+        topic.partitions[0].trim(90)
+        store.checkpoint()
+        store.delete_topic("a")
+        (again,) = store.create_topics([("a", 1, {})])
+        append(again.partitions[0], b"new", count=5)
+        commit(again.partitions[0])
+        found = house.crash().topics["a"].partitions[0]
+
+        assert (found.log_start_offset, found.log_end_offset) == (0, 5)
+
+    def test_whatever_a_power_cut_undoes_the_old_records_stay_away(self) -> None:
+        for seed in range(40):
+            house = House()
+            store = self.deleted(house)
+            if seed % 2:
+                store.create_topics([("a", 2, {})])
+                append(store.topics["a"].partitions[0], b"new")
+            found = house.crash(seed)
+            kept = found.topics.get("a")
+            assert (kept is not None) == bool(seed % 2)
+            if kept is not None:
+                assert values(kept.partitions[0]) in ([], [b"new"])
+                assert values(kept.partitions[1]) == []
+            found.work_due(house.clock.now_ms())
+            house.clock.advance(600_000)
+            found.work_due(house.clock.now_ms())
+            left = {"a-0"} if kept is not None and values(kept.partitions[0]) else set()
+            assert set(self.directories(house)) <= left | {"a-0"}
+            assert not [name for name in self.directories(house) if "stray" in name]
+
+    def test_long_names_do_not_collide(self, house: House) -> None:
+        store = self.deleted(house, partitions=12, name="x" * 249)
+        assert len(self.directories(house)) == 12
+        assert all(len(name) <= 255 for name in self.directories(house))
+        house.clock.advance(60_000)
+        store.work_due(house.clock.now_ms())
+
+        assert self.directories(house) == []
+
+    def test_a_directory_that_cannot_be_moved_blocks_its_name_only(
+        self, house: House, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        store = house.open()
+        (topic,) = store.create_topics([("a", 1, {})])
+        append(topic.partitions[0], b"old")
+        commit(topic.partitions[0])
+        start = house.disk.operations
+        house.disk.fail_at(start + 3, OSError(errno.EIO, "broken"))
+        store.delete_topic("a")
+        assert house.disk.exists(f"{LOG}/a-0")
+        assert "cannot move" in caplog.text
+        house.disk.fail_at(house.disk.operations + 1, OSError(errno.EIO, "broken"))
+        with pytest.raises(StorageError, match="could not be moved"):
+            store.create_topics([("a", 1, {})])
+        (again,) = store.create_topics([("a", 1, {})])
+
+        assert again.partitions[0].log_end_offset == 0
+        assert not house.disk.exists(f"{LOG}/a-0")
+
+    def test_a_removal_that_fails_is_tried_again(
+        self, house: House, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        store = self.deleted(house, partitions=1)
+        house.clock.advance(60_000)
+        house.disk.fail_at(house.disk.operations + 2, OSError(errno.EIO, "broken"))
+        store.work_due(house.clock.now_ms())
+        assert "cannot remove" in caplog.text
+        assert len(self.directories(house)) == 1
+        house.clock.advance(60_000)
+        store.work_due(house.clock.now_ms())
+
+        assert self.directories(house) == []
+
+    def test_a_stray_directory_is_kept_aside_and_named(
+        self, house: House, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        store = house.open()
+        (topic,) = store.create_topics([("a", 1, {})])
+        append(topic.partitions[0])
+        store.close()
+        house.disk.rename(f"{LOG}/a-0", f"{LOG}/unknown-3")
+        house.disk.make_directory(f"{LOG}/lost+found")
+        found = house.open()
+
+        (stray, lost) = sorted(self.directories(house), reverse=True)
+        assert lost == "lost+found"
+        assert stray.startswith("unknown-3.")
+        assert stray.endswith("-stray")
+        assert house.disk.list_directory(f"{LOG}/{stray}")
+        assert "unknown-3 belongs to no topic" in caplog.text
+        house.clock.advance(10**9)
+        found.work_due(house.clock.now_ms())
+        assert stray in self.directories(house)
+        found.close()
+        caplog.clear()
+        house.open()
+        assert "belongs to no topic" not in caplog.text
+
+    def test_a_partition_of_another_topic_id_is_stray(self, house: House) -> None:
+        store = house.open()
+        (topic,) = store.create_topics([("a", 1, {})])
+        append(topic.partitions[0])
+        store.close()
+        path = f"{LOG}/a-0/partition.metadata"
+        replace_file(house.disk, path, b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
+        found = house.open()
+
+        assert values(found.topics["a"].partitions[0]) == []
+        assert any(name.endswith("-stray") for name in self.directories(house))
+
+
+class TestUpkeep:
+    def test_retention_runs_when_it_is_due(self, house: House) -> None:
+        store = house.open()
+        (topic,) = store.create_topics([("a", 1, {"retention.ms": "1000"})])
+        log = topic.partitions[0]
+        append(log, count=3)
+        commit(log)
+        house.clock.advance(2000)
+        store.work_due(house.clock.now_ms())
+        assert log.log_start_offset == 0, "retention is looked at every five minutes"
+        house.clock.advance(300_000)
+        store.work_due(house.clock.now_ms())
+        assert log.log_start_offset == 3
+
+        assert read_offsets(house.disk, f"{LOG}/log-start-offset-checkpoint") == {("a", 0): 3}
+        found = house.crash().topics["a"].partitions[0]
+        assert (found.log_start_offset, found.log_end_offset) == (3, 3)
+
+    def test_checkpoints_are_written_when_they_are_due(self, house: House) -> None:
+        store = house.open()
+        (topic,) = store.create_topics([("a", 1, {})])
+        append(topic.partitions[0])
+        commit(topic.partitions[0])
+        path = f"{LOG}/recovery-point-offset-checkpoint"
+        store.work_due(house.clock.now_ms())
+        assert not house.disk.exists(path)
+        house.clock.advance(60_000)
+        store.work_due(house.clock.now_ms())
+        assert read_offsets(house.disk, path) == {("a", 0): 1}
+
+    def test_an_idle_store_writes_nothing(self, house: House) -> None:
+        store = house.open()
+        (topic,) = store.create_topics([("a", 100, {})])
+        append(topic.partitions[0])
+        commit(topic.partitions[0])
+        store.checkpoint()
+        operations = house.disk.operations
+        for _ in range(10):
+            house.clock.advance(60_000)
+            store.work_due(house.clock.now_ms())
+
+        assert house.disk.operations == operations
+
+    def test_work_is_done_in_slices(self, house: House) -> None:
+        class SlowClock(ManualClock):
+            def monotonic_ms(self) -> int:
+                self.advance(1)
+                return super().monotonic_ms()
+
+        house.clock = SlowClock()
+        store = house.open()
+        (topic,) = store.create_topics([("a", 200, {"retention.ms": "1"})])
+        for log in topic.partitions:
+            append(log)
+            commit(log)
+        house.clock.advance(400_000)
+        slices = 1
+        while store.work_due(house.clock.now_ms()):
+            recorded = read_offsets(house.disk, f"{LOG}/log-start-offset-checkpoint")
+            started = {
+                ("a", log.partition): log.log_start_offset
+                for log in topic.partitions
+                if log.log_start_offset
+            }
+            assert recorded == started, "nobody sees a log start that a crash could take back"
+            slices += 1
+
+        assert slices > 5
+        assert all(log.log_start_offset == 1 for log in topic.partitions)
+
+    def test_a_topic_deleted_between_two_slices(self, house: House) -> None:
+        store = house.open()
+        topics = store.create_topics([("a", 1, {}), ("b", 1, {})])
+        for topic in topics:
+            append(topic.partitions[0])
+            commit(topic.partitions[0])
+        steps = store._checkpoint_steps()
+        next(steps)
+        store.delete_topic("b")
+        for _ in steps:
+            pass
+
+        assert read_offsets(house.disk, f"{LOG}/recovery-point-offset-checkpoint") == {("a", 0): 1}
+
+    def test_a_full_disk_puts_it_off(self, house: House, caplog: pytest.LogCaptureFixture) -> None:
+        store = house.open()
+        (topic,) = store.create_topics([("a", 1, {})])
+        append(topic.partitions[0])
+        commit(topic.partitions[0])
+        house.clock.advance(60_000)
+        house.disk.capacity_bytes = house.disk.used_bytes()
+        store.work_due(house.clock.now_ms())
+        assert "put off" in caplog.text
+        assert not store.failed
+        house.disk.capacity_bytes = None
+        house.clock.advance(60_000)
+        store.work_due(house.clock.now_ms())
+
+        assert read_offsets(house.disk, f"{LOG}/recovery-point-offset-checkpoint") == {("a", 0): 1}
+
+    def test_a_broken_disk_is_final(self, house: House) -> None:
+        store = house.open()
+        (topic,) = store.create_topics([("a", 1, {})])
+        append(topic.partitions[0])
+        commit(topic.partitions[0])
+        house.clock.advance(60_000)
+        for ahead in range(1, 30):
+            house.disk.fail_at(house.disk.operations + ahead, OSError(errno.EIO, "broken"))
+        with pytest.raises(StorageError, match="broken"):
+            store.work_due(house.clock.now_ms())
+
+        assert store.failed or topic.partitions[0].failed
+
+    def test_a_broken_disk_leaves_no_marker(self, house: House) -> None:
+        store = house.open()
+        (topic,) = store.create_topics([("a", 1, {})])
+        append(topic.partitions[0])
+        house.disk.fail_at(house.disk.operations + 1, OSError(errno.EIO, "broken"))
+        with pytest.raises(StorageError):
+            store.close()
+        store.close()
+
+        assert not house.disk.exists(f"{LOG}/.kafka_cleanshutdown")
+        house.open()
+
+
+def test_the_log_directory_is_real_too(tmp_path: Path) -> None:
+    def open_real() -> LogStore:
+        return LogStore.open(
+            RealDisk(),
+            str(tmp_path / "data"),
+            settings=BrokerSettings(),
+            topic_defaults=TopicConfig(),
+            clock=SystemClock(),
+            chance=SystemChance(),
+        )
+
+    store = open_real()
+    (topic,) = store.create_topics([("a", 1, {"segment.bytes": "1048576"})])
+    for number in range(30):
+        append(topic.partitions[0], b"%d" % number * 10_000)
+        commit(topic.partitions[0])
+    with pytest.raises(AlreadyLockedError):
+        open_real()
+    store.close()
+    found = open_real()
+    log = found.topics["a"].partitions[0]
+
+    assert values(log) == [b"%d" % number * 10_000 for number in range(30)]
+    found.delete_topic("a")
+    found.close()
