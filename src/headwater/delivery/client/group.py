@@ -1,0 +1,327 @@
+"""Reads topics as a member of a consumer group.
+
+This file alone decides how a member joins, shares, keeps alive and leaves. Partitions are shared
+out by range, as Kafka's default assignor does it, so that members written in other languages fit
+in. Offsets are committed by `commit`, and when partitions are taken away.
+
+Heartbeats are sent by a thread of their own, on a connection of their own, because a reader may
+take its time with what it got.
+"""
+
+import contextlib
+import struct
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, Self
+
+from headwater.base.errors import RETRIABLE, ErrorCode, KafkaError
+from headwater.base.schema import codec
+from headwater.delivery.client import admin
+from headwater.delivery.client.cluster import Cluster
+from headwater.delivery.client.consumer import Consumer, Message, Place
+from headwater.delivery.client.errors import BrokerUnreachableError
+from headwater.delivery.wire.kafka import messages
+
+_PROTOCOL_TYPE = "consumer"
+_ASSIGNOR = "range"
+# What members tell each other is versioned by itself; version 0 has all that range needs.
+_EMBEDDED_VERSION = 0
+_VERSION = struct.Struct(">h")
+_RETRY_PAUSE_S = 0.1
+_HEARTBEATS_PER_SESSION = 3
+
+_REJOIN = {
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+}
+
+
+class GroupConsumer:
+    """One member of a group; `poll` joins, reads and rejoins as needed."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        group: str,
+        topics: Sequence[str],
+        *,
+        from_start: bool = True,
+        session_timeout_ms: int = 10_000,
+        rebalance_timeout_ms: int = 60_000,
+        instance_id: str | None = None,
+    ) -> None:
+        """Prepare to join.
+
+        Args:
+            cluster: Where from; the consumer uses connections of its own on it.
+            group: The group's name.
+            topics: What to read.
+            from_start: Where to begin in partitions without a committed offset.
+            session_timeout_ms: After this silence the group gives our partitions to others.
+            rebalance_timeout_ms: How long the group waits for us to rejoin.
+            instance_id: A name that survives restarts, for static membership.
+        """
+        self._cluster = cluster
+        self._group = group
+        self._topics = sorted(set(topics))
+        self._from_start = from_start
+        self._session_timeout_ms = session_timeout_ms
+        self._rebalance_timeout_ms = rebalance_timeout_ms
+        self._instance_id = instance_id
+        self._consumer = Consumer(cluster)
+        self._generation = -1
+        self._member_id = ""
+        self._heart: _Heart | None = None
+
+    @property
+    def assignment(self) -> list[Place]:
+        """The partitions that are ours at present."""
+        return sorted(self._consumer.positions)
+
+    def poll(self, timeout_s: float = 1.0) -> list[Message]:
+        """Return what our partitions have; join or rejoin the group first if that is due."""
+        if self._heart is None or self._heart.rejoin.is_set():
+            self._join()
+        if not self._consumer.positions:
+            time.sleep(min(timeout_s, _RETRY_PAUSE_S))
+            return []
+        try:
+            return self._consumer.poll(timeout_s)
+        except KafkaError as error:
+            if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            self._consumer.assign(self._start_positions(list(self._consumer.positions), {}))
+            return []
+
+    def commit(self) -> None:
+        """Commit everything that `poll` has returned so far.
+
+        Raises:
+            KafkaError: The partitions are others' by now; the next `poll` rejoins.
+        """
+        if not self._consumer.positions:
+            return
+        try:
+            admin.commit_offsets(
+                self._cluster,
+                self._group,
+                self._consumer.positions,
+                generation=self._generation,
+                member_id=self._member_id,
+            )
+        except KafkaError as error:
+            if error.code in _REJOIN and self._heart is not None:
+                self._heart.rejoin.set()
+            raise
+
+    def close(self) -> None:
+        """Leave the group, so that others take over at once."""
+        self._stop_heart()
+        if self._member_id and self._instance_id is None:
+            member = messages.LeaveGroupRequest.MemberIdentity(member_id=self._member_id)
+            with contextlib.suppress(KafkaError, BrokerUnreachableError):
+                self._cluster.coordinator(self._group).call(
+                    messages.LeaveGroupRequest(
+                        group_id=self._group, member_id=self._member_id, members=[member]
+                    )
+                )
+        self._member_id = ""
+        self._consumer.assign({})
+
+    def __enter__(self) -> Self:
+        """Use the member in a with block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the group."""
+        self.close()
+
+    # --- joining --------------------------------------------------------------------------------
+
+    def _join(self) -> None:
+        """Go through join and sync until the group has settled with us in it."""
+        self._stop_heart()
+        self._commit_if_possible()
+        self._consumer.assign({})
+        deadline_s = time.monotonic() + self._rebalance_timeout_ms / 1000
+        while True:
+            try:
+                assigned = self._join_once()
+                break
+            except KafkaError as error:
+                passing = error.code in RETRIABLE or error.code in _REJOIN
+                if not passing or time.monotonic() > deadline_s:
+                    raise
+                if error.code == ErrorCode.UNKNOWN_MEMBER_ID:
+                    self._member_id = ""
+                if error.code in {
+                    ErrorCode.NOT_COORDINATOR,
+                    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                }:
+                    self._cluster.forget_coordinator(self._group)
+                time.sleep(_RETRY_PAUSE_S)
+        committed = admin.committed_offsets(self._cluster, self._group) if assigned else {}
+        self._consumer.assign(self._start_positions(assigned, committed))
+        self._heart = _Heart(
+            self._cluster,
+            messages.HeartbeatRequest(
+                self._group, self._generation, self._member_id, self._instance_id
+            ),
+            self._session_timeout_ms / 1000 / _HEARTBEATS_PER_SESSION,
+        )
+
+    def _join_once(self) -> list[Place]:
+        response = self._send_join()
+        if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self._member_id = response.member_id
+            response = self._send_join()
+        _check(response.error_code)
+        self._member_id = response.member_id
+        self._generation = response.generation_id
+        assignments = []
+        if response.leader == response.member_id:
+            assignments = self._share_out(response.members)
+        request = messages.SyncGroupRequest(
+            group_id=self._group,
+            generation_id=self._generation,
+            member_id=self._member_id,
+            group_instance_id=self._instance_id,
+            protocol_type=_PROTOCOL_TYPE,
+            protocol_name=_ASSIGNOR,
+            assignments=assignments,
+        )
+        answer = self._coordinator().call(request, timeout_s=self._patience_s())
+        _check(answer.error_code)
+        return decode_assignment(answer.assignment)
+
+    def _send_join(self) -> Any:  # noqa: ANN401 - a JoinGroupResponse
+        subscription = messages.ConsumerProtocolSubscription(topics=self._topics)
+        metadata = _VERSION.pack(_EMBEDDED_VERSION) + codec(
+            messages.ConsumerProtocolSubscription, _EMBEDDED_VERSION
+        ).encode(subscription)
+        request = messages.JoinGroupRequest(
+            group_id=self._group,
+            session_timeout_ms=self._session_timeout_ms,
+            rebalance_timeout_ms=self._rebalance_timeout_ms,
+            member_id=self._member_id,
+            group_instance_id=self._instance_id,
+            protocol_type=_PROTOCOL_TYPE,
+            protocols=[messages.JoinGroupRequest.JoinGroupRequestProtocol(_ASSIGNOR, metadata)],
+        )
+        return self._coordinator().call(request, timeout_s=self._patience_s())
+
+    def _coordinator(self) -> Any:  # noqa: ANN401 - a Connection
+        return self._cluster.coordinator(self._group, purpose="join")
+
+    def _patience_s(self) -> float:
+        return self._rebalance_timeout_ms / 1000 + self._cluster.timeout_s
+
+    def _share_out(self, members: Sequence[Any]) -> list[Any]:
+        """As leader: give each member a contiguous range of every topic that it reads."""
+        wishes = {}
+        for member in members:
+            subscription, _ = codec(
+                messages.ConsumerProtocolSubscription, _EMBEDDED_VERSION
+            ).decode(member.metadata, _VERSION.size)
+            wishes[member.member_id] = set(subscription.topics)
+        shares: dict[str, dict[str, list[int]]] = {member: {} for member in wishes}
+        for topic in sorted(set().union(*wishes.values())):
+            readers = sorted(member for member, topics in wishes.items() if topic in topics)
+            try:
+                count = len(self._cluster.topic(topic).partitions)
+            except KafkaError:
+                continue  # it may be created later; the group rebalances when somebody rejoins
+            for index, member in enumerate(readers):
+                first = index * count // len(readers)
+                last = (index + 1) * count // len(readers)
+                if first < last:
+                    shares[member][topic] = list(range(first, last))
+        return [
+            messages.SyncGroupRequest.SyncGroupRequestAssignment(member, _encode_assignment(share))
+            for member, share in shares.items()
+        ]
+
+    def _start_positions(
+        self, places: Sequence[Place], committed: dict[Place, int]
+    ) -> dict[Place, int]:
+        fresh = [place for place in places if place not in committed]
+        where = admin.EARLIEST if self._from_start else admin.LATEST
+        begin = admin.list_offsets(self._cluster, dict.fromkeys(fresh, where)) if fresh else {}
+        return {place: committed.get(place, begin.get(place, 0)) for place in places}
+
+    # --- leaving --------------------------------------------------------------------------------
+
+    def _commit_if_possible(self) -> None:
+        with contextlib.suppress(KafkaError, BrokerUnreachableError):
+            self.commit()
+
+    def _stop_heart(self) -> None:
+        heart, self._heart = self._heart, None
+        if heart is not None:
+            heart.stop()
+
+
+class _Heart:
+    """Tells the coordinator that we live; notices when it wants us to rejoin."""
+
+    def __init__(
+        self, cluster: Cluster, request: messages.HeartbeatRequest, interval_s: float
+    ) -> None:
+        self.rejoin = threading.Event()
+        self._stop = threading.Event()
+        self._request = request
+        self._interval_s = interval_s
+        # A cluster of its own: connections must not be shared between threads.
+        self._cluster = Cluster(cluster.bootstrap, timeout_s=cluster.timeout_s)
+        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._cluster.close()
+
+    def _beat(self) -> None:
+        while not self._stop.wait(self._interval_s):
+            try:
+                answer = self._cluster.coordinator(self._request.group_id).call(self._request)
+            except (BrokerUnreachableError, KafkaError):
+                self._cluster.forget_coordinator(self._request.group_id)
+                continue
+            if answer.error_code in _REJOIN:
+                self.rejoin.set()
+                return
+            if answer.error_code:
+                self._cluster.forget_coordinator(self._request.group_id)
+
+
+def decode_assignment(data: bytes) -> list[Place]:
+    """Read which partitions a leader gave to a member; nothing means none."""
+    if not data:
+        return []
+    assignment, _ = codec(messages.ConsumerProtocolAssignment, _EMBEDDED_VERSION).decode(
+        data, _VERSION.size
+    )
+    return [
+        (topic.topic, number)
+        for topic in assignment.assigned_partitions
+        for number in topic.partitions
+    ]
+
+
+def _encode_assignment(share: dict[str, list[int]]) -> bytes:
+    assignment = messages.ConsumerProtocolAssignment(
+        assigned_partitions=[
+            messages.ConsumerProtocolAssignment.TopicPartition(topic, numbers)
+            for topic, numbers in share.items()
+        ]
+    )
+    encode = codec(messages.ConsumerProtocolAssignment, _EMBEDDED_VERSION).encode
+    return _VERSION.pack(_EMBEDDED_VERSION) + encode(assignment)
+
+
+def _check(error_code: int) -> None:
+    if error_code:
+        raise KafkaError(ErrorCode(error_code))
