@@ -3,7 +3,6 @@
 import os
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -34,7 +33,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
-                seconds["/".join(Path(report.location[0]).parts[:2])] += report.duration
+                suite = "/".join(report.nodeid.partition("::")[0].split("/")[:2])
+                seconds[suite] += report.duration
     terminalreporter.section("seconds per suite")
     for suite, total_s in sorted(seconds.items()):
         terminalreporter.write_line(f"{total_s:8.1f}  {suite}")
