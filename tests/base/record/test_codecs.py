@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from headwater.base.errors import CorruptRecordError, ErrorCode
 from headwater.base.record.codecs import (
+    STREAMS_MAX,
     XERIAL_BLOCK_BYTES,
     XERIAL_MAGIC,
     Codec,
@@ -128,6 +129,14 @@ def test_streams_one_after_another_are_one(codec: Codec) -> None:
         decompress(codec, packed, 11)
 
 
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+def test_streams_are_counted(codec: Codec) -> None:
+    packed = compress(codec, b"x")
+    assert decompress(codec, packed * STREAMS_MAX, LIMIT) == b"x" * STREAMS_MAX
+    with pytest.raises(CorruptRecordError, match="more than 16 streams"):
+        decompress(codec, packed * (STREAMS_MAX + 1), LIMIT)
+
+
 @pytest.mark.parametrize("codec", CODECS)
 def test_the_limit_is_exact(codec: Codec) -> None:
     data = DATA["lz4 blocks"]
@@ -170,6 +179,15 @@ def test_a_snappy_block_that_lies_about_its_size_is_refused() -> None:
     claims_100 = b"\x64\x00a"
     with pytest.raises(CorruptRecordError, match="damaged"):
         decompress(Codec.SNAPPY, claims_100, LIMIT)
+
+
+@pytest.mark.parametrize("length", [-(2**31), -20, -4, -1, 8, 2**31 - 1])
+def test_a_xerial_block_that_lies_about_its_size_is_refused(length: int) -> None:
+    packed = bytearray(compress(Codec.SNAPPY, b"hello"))
+    assert len(packed) == 16 + 4 + 7
+    packed[16:20] = length.to_bytes(4, signed=True)
+    with pytest.raises(CorruptRecordError, match=f"claims {length} bytes, 7 are left"):
+        decompress(Codec.SNAPPY, packed, LIMIT)
 
 
 @pytest.mark.parametrize("codec", PACKING)

@@ -1,8 +1,11 @@
 """The rules of the produce path: which batch is refused, with which code, and nothing slips by."""
 
+import socket
 import struct
+import uuid
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +33,32 @@ def _changed(layout: str, pos: int, value: int) -> bytearray:
     return batch
 
 
+REFUSED: list[tuple[bytes | bytearray, ErrorCode, str]] = [
+    (b"", ErrorCode.INVALID_RECORD, "0 were sent"),
+    (build_batch(typical()) * 2, ErrorCode.INVALID_RECORD, "exactly one batch"),
+    (build_batch(typical()) + b"x", ErrorCode.INVALID_RECORD, "1 bytes follow"),
+    (_changed(">b", 16, 0), ErrorCode.INVALID_RECORD, "format 0 is no longer"),
+    (_changed(">b", 16, 1), ErrorCode.INVALID_RECORD, "format 1 is no longer"),
+    (_changed(">b", 16, 3), ErrorCode.CORRUPT_MESSAGE, "magic 3"),
+    (_changed(">b", 16, -1), ErrorCode.CORRUPT_MESSAGE, "magic -1"),
+    (_changed(">i", 8, 48), ErrorCode.CORRUPT_MESSAGE, "length is 48"),
+    (_changed(">i", 8, -1), ErrorCode.CORRUPT_MESSAGE, "length is -1"),
+    (_changed(">i", 8, 2**31 - 1), ErrorCode.INVALID_RECORD, "2147483659 bytes"),
+    (_changed(">q", 0, 1), ErrorCode.INVALID_RECORD, "base offset"),
+    (_changed(">i", 23, 1), ErrorCode.INVALID_RECORD, "last offset delta of 1"),
+    (_changed(">i", 23, -1), ErrorCode.INVALID_RECORD, "last offset delta of -1"),
+    (_changed(">i", 57, 0), ErrorCode.INVALID_RECORD, "0 records"),
+    (_changed(">i", 57, 4), ErrorCode.INVALID_RECORD, "4 records"),
+    (_changed(">h", 21, 0b0010_0000), ErrorCode.INVALID_RECORD, "control batches"),
+    (_changed(">h", 21, 0b0000_1000), ErrorCode.INVALID_TIMESTAMP, "log append time"),
+    (_changed(">q", 43, 5), ErrorCode.INVALID_RECORD, "producer 5 sent .* number -1"),
+    *(
+        (_changed(">h", 21, codec), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{codec} is")
+        for codec in (5, 6, 7)
+    ),
+]
+
+
 @given(record_lists(), st.sampled_from(CODECS), st.booleans())
 def test_good_batches_pass(records: list[Record], codec: Codec, idempotent: bool) -> None:
     batch = (
@@ -50,34 +79,8 @@ def test_a_transactional_batch_passes() -> None:
     assert validate_for_append(batch, size_max=SIZE_MAX).is_transactional
 
 
-@pytest.mark.parametrize(
-    "batch, code, wrong",
-    [
-        (b"", ErrorCode.INVALID_RECORD, "0 were sent"),
-        (build_batch(typical()) * 2, ErrorCode.INVALID_RECORD, "exactly one batch"),
-        (build_batch(typical()) + b"x", ErrorCode.INVALID_RECORD, "1 bytes follow"),
-        (_changed(">b", 16, 0), ErrorCode.INVALID_RECORD, "format 0 is no longer"),
-        (_changed(">b", 16, 1), ErrorCode.INVALID_RECORD, "format 1 is no longer"),
-        (_changed(">b", 16, 3), ErrorCode.CORRUPT_MESSAGE, "magic 3"),
-        (_changed(">b", 16, -1), ErrorCode.CORRUPT_MESSAGE, "magic -1"),
-        (_changed(">i", 8, 48), ErrorCode.CORRUPT_MESSAGE, "length is 48"),
-        (_changed(">i", 8, -1), ErrorCode.CORRUPT_MESSAGE, "length is -1"),
-        (_changed(">i", 8, 2**31 - 1), ErrorCode.INVALID_RECORD, "2147483659 bytes"),
-        (_changed(">q", 0, 1), ErrorCode.INVALID_RECORD, "base offset"),
-        (_changed(">i", 23, 1), ErrorCode.INVALID_RECORD, "last offset delta of 1"),
-        (_changed(">i", 23, -1), ErrorCode.INVALID_RECORD, "last offset delta of -1"),
-        (_changed(">i", 57, 0), ErrorCode.INVALID_RECORD, "0 records"),
-        (_changed(">i", 57, 4), ErrorCode.INVALID_RECORD, "4 records"),
-        (_changed(">h", 21, 0b0010_0000), ErrorCode.INVALID_RECORD, "control batches"),
-        (_changed(">h", 21, 0b0000_1000), ErrorCode.INVALID_TIMESTAMP, "log append time"),
-        (_changed(">q", 43, 5), ErrorCode.INVALID_RECORD, "producer 5 sent .* number -1"),
-        *(
-            (_changed(">h", 21, codec), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{codec} is")
-            for codec in (5, 6, 7)
-        ),
-    ],
-)
-def test_each_rule(batch: bytearray, code: ErrorCode, wrong: str) -> None:
+@pytest.mark.parametrize("batch, code, wrong", REFUSED)
+def test_each_rule(batch: bytes | bytearray, code: ErrorCode, wrong: str) -> None:
     error = _refused(batch)
     assert error.code == code
     with pytest.raises(CorruptRecordError, match=wrong):
@@ -147,3 +150,52 @@ def test_nonsense_with_a_right_frame_is_refused_or_well_formed(front: bytes, dat
     assert header.codec <= Codec.ZSTD
     assert not header.is_control
     assert not header.has_producer_id or header.base_sequence >= 0
+
+
+# What Apache Kafka answers where we answer something else on purpose; see the module's docstring.
+ANOTHER_ANSWER = {
+    "log append time": ErrorCode.NONE,
+    "1 bytes follow": ErrorCode.NONE,
+    "2147483659 bytes": ErrorCode.UNKNOWN_SERVER_ERROR,
+    "5 is": ErrorCode.UNKNOWN_SERVER_ERROR,
+    "6 is": ErrorCode.UNKNOWN_SERVER_ERROR,
+    "7 is": ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+def _ask_kafka(connection: socket.socket, topic: bytes, records: bytes | bytearray) -> ErrorCode:
+    """Send one batch by Produce v7 and return the partition's error."""
+    request = struct.pack(">hhihhhi", 0, 7, 1, -1, -1, -1, 5000)
+    request += struct.pack(f">ih{len(topic)}sii", 1, len(topic), topic, 1, 0)
+    request += struct.pack(">i", len(records)) + records
+    connection.sendall(struct.pack(">i", len(request)) + request)
+    with connection.makefile("rb") as file:
+        (size,) = struct.unpack(">i", file.read(4))
+        answer = file.read(size)
+    (code,) = struct.unpack_from(">h", answer, 4 + 4 + 2 + len(topic) + 4 + 4)
+    return ErrorCode(code)
+
+
+def test_apache_kafka_judges_alike(apache_kafka: str) -> None:
+    topic = f"validation-{uuid.uuid4()}"
+    admin = AdminClient({"bootstrap.servers": apache_kafka})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    host, port = apache_kafka.rsplit(":", 1)
+    damaged = build_batch(typical())
+    damaged[-1] ^= 1
+    cases = [
+        (build_batch(typical()), ErrorCode.NONE, "good"),
+        (build_batch(typical())[:-1], ErrorCode.INVALID_RECORD, "cut"),
+        (damaged, ErrorCode.CORRUPT_MESSAGE, "damaged"),
+        (
+            build_batch([Record(0, NOW_MS, b"k", bytes(SIZE_MAX))]),
+            ErrorCode.MESSAGE_TOO_LARGE,
+            "large",
+        ),
+        *REFUSED,
+    ]
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        answers = {
+            wrong: _ask_kafka(connection, topic.encode(), batch) for batch, _, wrong in cases
+        }
+    assert answers == {wrong: ANOTHER_ANSWER.get(wrong, code) for _, code, wrong in cases}

@@ -14,7 +14,7 @@ batch and are read back. The header's fields are `batch`'s, compression is `code
 
 Reading first proves the batch whole (size, magic, checksum), so what fails afterwards was sent
 wrong and carries INVALID_RECORD. Nothing here is on the way of a produced or fetched batch: pure
-Python reads 0.8 and writes 2 million records of 100 bytes a second.
+Python reads 0.7 and writes 2 million records of 100 bytes a second.
 
 Header keys that are not UTF-8 survive a round trip: their bytes come as lone surrogates
 (`surrogateescape`), which whoever prints them must replace.
@@ -151,6 +151,10 @@ def open_batch(
     check_frame(header, pos, len(buffer))
     if not check_crc(buffer, pos, header.size_bytes):
         raise CorruptRecordError(f"the batch at {pos} does not have its checksum")
+    if header.record_count < 0:
+        raise CorruptRecordError(
+            f"the batch at {pos} claims {header.record_count} records", ErrorCode.INVALID_RECORD
+        )
     packed = memoryview(buffer)[pos + BATCH_HEADER_BYTES : pos + header.size_bytes]
     if header.record_count == 0 and not packed:
         return header, b""

@@ -4,19 +4,23 @@ This file alone decides which batch is refused, and with which of Kafka's error 
 the header and the checksum only; whoever must look at records (keys of a compacted topic) does so
 afterwards. It knows no topic: limits come as arguments.
 
-The rules, in the order in which Apache Kafka judges them:
+The rules, in the order in which they are judged; the codes are those of Apache Kafka 4.3:
 
-    no batch, a truncated one, or bytes behind it            INVALID_RECORD
-    a size or a magic that no version has                    CORRUPT_MESSAGE
+    less than a header                                       INVALID_RECORD
     magic 0 or 1: formats older than the protocol allows     INVALID_RECORD
-    compression unknown                                      UNSUPPORTED_COMPRESSION_TYPE
+    a magic or a size that no version has                    CORRUPT_MESSAGE
+    a batch cut short, or bytes behind it                    INVALID_RECORD
+    compression unknown                                      UNSUPPORTED_COMPRESSION_TYPE (1)
     more bytes than max.message.bytes                        MESSAGE_TOO_LARGE
     checksum wrong                                           CORRUPT_MESSAGE
     base offset other than 0                                 INVALID_RECORD
     no record, or last offset delta + 1 other than the count INVALID_RECORD
     control batch                                            INVALID_RECORD
     producer id without sequence number                      INVALID_RECORD
-    log append time: only the broker may claim it            INVALID_TIMESTAMP
+    log append time: only the broker may claim it            INVALID_TIMESTAMP (2)
+
+(1) Apache Kafka fails with UNKNOWN_SERVER_ERROR. (2) Apache Kafka lets it pass, as it does a few
+bytes behind a batch; and it refuses malformed records, which are not looked at here.
 """
 
 from headwater.base.errors import CorruptRecordError, ErrorCode

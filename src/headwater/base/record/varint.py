@@ -48,7 +48,7 @@ VARINTS: Final = _Varints((value, encode_varint(value)) for value in range(2048)
 """`VARINTS[value]` is `encode_varint(value)`, at a tenth of the price for small values.
 
 A record has six lengths, deltas and counts; this halves the time to write one. 2,048 reaches
-beyond the records of 1 KB that are usual, for 180 KB of memory.
+beyond the records of 1 KB that are usual, for 200 KB of memory.
 """
 
 
