@@ -10,6 +10,7 @@ characters, which leaves room for ``-<partition>`` and the suffix of a deleted d
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from headwater.base.errors import ErrorCode, KafkaError
@@ -217,17 +218,15 @@ def _check_assignments(topic: WantedTopic, node_id: int) -> None:
 
 def _check_brokers(brokers: Iterable[int], node_id: int) -> None:
     """One node can hold one replica, so the only right answer is ``[node_id]``."""
-    problem = ""
-    brokers = sorted(brokers)
-    if not brokers:
-        problem = "an empty replica list"
-    for broker, following in zip(brokers, [*brokers[1:], None], strict=True):
+    ordered = sorted(brokers)
+    problem = "" if ordered else "an empty replica list"
+    for broker, following in pairwise(ordered):
         if broker == following:
-            problem = problem or f"the broker {broker} more than once"
+            problem = f"the broker {broker} more than once"
     if problem:
         message = f"The manual partition assignment includes {problem}."
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-    for broker in brokers:
+    for broker in ordered:
         if broker != node_id:
             message = (
                 f"The manual partition assignment includes broker {broker}, "

@@ -100,6 +100,7 @@ def _success(
     return _Result(
         plan.name,
         topic_id,
+        error_message=None,
         num_partitions=plan.partitions,
         replication_factor=1,
         configs=[

@@ -46,7 +46,7 @@ def handle(call: Call, request: messages.DeleteTopicsRequest) -> None:
         if key in answered and key != (None, _NO_ID):
             continue
         answered.add(key)
-        result = _Result(topic.name, topic.topic_id)
+        result = _Result(topic.name, topic.topic_id, error_message=None)
         response.responses.append(result)
         try:
             _check_asked(topic, names, ids)

@@ -26,6 +26,7 @@ def handle(call: Call, request: messages.DescribeClusterRequest) -> None:
     """Tell who we are."""
     broker = call.broker
     response = messages.DescribeClusterResponse(
+        error_message=None,
         endpoint_type=_BROKERS,
         controller_id=-1,
         cluster_authorized_operations=_NOT_ASKED,
