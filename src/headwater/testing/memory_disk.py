@@ -233,6 +233,7 @@ class MemoryDisk:
             as if all were well and makes nothing durable. It runs inside the call, so it can look
             at the stack to see who asked.
         on_read: Called with the path before every read; may raise.
+        after_operation: Called when an operation has happened or failed, to look at the disk.
     """
 
     def __init__(self, *, capacity_bytes: int | None = None) -> None:
@@ -241,6 +242,7 @@ class MemoryDisk:
         self.capacity_bytes = capacity_bytes
         self.lie: Callable[[Operation], bool] | None = None
         self.on_read: Callable[[str], None] | None = None
+        self.after_operation: Callable[[Operation], None] | None = None
         self._root = _DirectoryNode()
         self._faults: dict[int, _Fault] = {}
         self._cut_at: tuple[int, bool] | None = None
@@ -390,23 +392,34 @@ class MemoryDisk:
         self._powered = False
 
     def crash(self, seed: int, *, keep: Keep = "some") -> "MemoryDisk":
-        """Return the disk as it is found after a power cut; this one is dead from now on.
+        """Cut the power; return what is found at the next start. This disk is dead from now on.
 
         Args:
             seed: Decides everything that is left to chance.
             keep: Whether some of what was not synced survives, or nothing of it.
         """
         self.cut_power()
+        return self.after_power_cut(seed, keep=keep)
+
+    def after_power_cut(self, seed: int, *, keep: Keep = "some") -> "MemoryDisk":
+        """Return what would be found if the power went now; this disk goes on."""
         found = MemoryDisk(capacity_bytes=self.capacity_bytes)
         dice = random.Random(seed) if keep == "some" else None  # noqa: S311 - replayable by design
         found._root = cast("_DirectoryNode", _survivor(self._root, dice, {}))
         return found
 
     def restart(self) -> "MemoryDisk":
-        """Return the disk as the next process finds it: page cache whole, locks released."""
-        self.cut_power()
+        """Return the disk as the next process finds it: page cache whole, locks released.
+
+        Trace and faults go on as they were.
+        """
         found = MemoryDisk(capacity_bytes=self.capacity_bytes)
         found._root = self._root
+        found.trace = self.trace
+        found.lie, found.on_read = self.lie, self.on_read
+        found.after_operation = self.after_operation
+        found._faults, found._cut_at, found._powered = self._faults, self._cut_at, self._powered
+        self.cut_power()
         return found
 
     def used_bytes(self) -> int:
@@ -433,6 +446,8 @@ class MemoryDisk:
     def finish(self, operation: Operation) -> None:
         """End what ``operation`` began."""
         self._guard.release()
+        if self.after_operation is not None:
+            self.after_operation(operation)
         if self._cut_at == (operation.number, True):
             self.cut_power()
             self._check_power()
