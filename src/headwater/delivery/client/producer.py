@@ -101,12 +101,12 @@ class Producer:
         """
         if partition is None:
             partition = self._choose_partition(topic, key)
-        batch = self._open_batch((topic, partition))
         now_ms = time.time_ns() // 1_000_000 if timestamp_ms is None else timestamp_ms
-        batch.records.append(Record(0, now_ms, key, value, headers))
         size = _RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
         for name, content in headers:
             size += len(name) + len(content or b"")
+        batch = self._open_batch((topic, partition), size)
+        batch.records.append(Record(0, now_ms, key, value, headers))
         batch.size_bytes += size
         self._waiting_bytes += size
         if self._waiting_bytes >= _BUFFER_BYTES:
@@ -146,9 +146,9 @@ class Producer:
             partition = self._next_keyless % count
         return partition
 
-    def _open_batch(self, place: Place) -> _Batch:
+    def _open_batch(self, place: Place, size_bytes: int) -> _Batch:
         batches = self._waiting.setdefault(place, [])
-        if not batches or batches[-1].size_bytes >= _BATCH_BYTES:
+        if not batches or batches[-1].size_bytes + size_bytes > _BATCH_BYTES:
             batches.append(_Batch())
         return batches[-1]
 
