@@ -10,7 +10,7 @@ from tests.delivery.wire.kio_oracle import oracle
 from tests.delivery.wire.message_strategies import messages as any_message
 
 # Few examples for each of many hundred versions; neighbouring versions share most of their code.
-EXAMPLES = settings().max_examples // 20
+EXAMPLES = settings().max_examples // 10
 
 EVERY_VERSION = [
     pytest.param(message, version, id=f"{name}-{version}")
