@@ -33,6 +33,8 @@ _FRAME_BYTES_MIN = 8
 _PRODUCE = 0
 # The first piece of memory that a large request gets; it doubles as the bytes arrive.
 _FRAME_STEP_BYTES = 1 << 20
+# What is read of a request while no memory is left for large ones.
+_BITE_BYTES = 4 * 1024
 # Answers that one connection may have waiting; clients default to 5 in flight, librdkafka allows
 # a million, and memory per waiting answer is about a kilobyte.
 _WAITING_MAX = 1_000
@@ -107,7 +109,9 @@ class Connection:
         start = len(self._size_part)
         if start:
             view[:start] = self._size_part
-        received = self._socket.recv_into(view[start:])
+        # When memory is spent small requests are still read whole, large ones wait after a bite.
+        most = _BITE_BYTES if self._listener.memory.spent else len(view)
+        received = self._socket.recv_into(view[start:most])
         if not received:
             self.close()
             return
@@ -130,8 +134,10 @@ class Connection:
 
     def _begin_frame(self, size: int, first_part: memoryview) -> None:
         self._size_part = b""
+        memory = self._listener.memory
         # A size is only a claim: memory is given as the bytes arrive.
-        self._frame = self._listener.memory.take(min(size, max(_FRAME_STEP_BYTES, len(first_part))))
+        step = len(first_part) if memory.spent else max(_FRAME_STEP_BYTES, len(first_part))
+        self._frame = memory.take(min(size, step))
         self._frame_size = size
         self._frame_filled = len(first_part)
         self._frame[: len(first_part)] = first_part
@@ -141,8 +147,8 @@ class Connection:
         frame = self._frame
         assert frame is not None
         if self._frame_filled == len(frame):
-            self._listener.memory.grow(frame, min(2 * len(frame), self._frame_size))
-            self._wait_for_budget()
+            step = max(_FRAME_STEP_BYTES, 2 * len(frame))
+            self._listener.memory.grow(frame, min(step, self._frame_size))
         with memoryview(frame) as view:
             received = self._socket.recv_into(view[self._frame_filled : self._frame_size])
         if not received:
@@ -153,6 +159,8 @@ class Connection:
         if self._frame_filled == self._frame_size:
             self._frame = None
             self._take(memoryview(frame)[: self._frame_size], owned=True)
+        elif self._frame_filled == len(frame):
+            self._wait_for_budget()
 
     def _wait_for_budget(self) -> None:
         if self._listener.memory.spent:

@@ -14,6 +14,7 @@ from headwater.base.clock import Clock, Timer
 from headwater.base.disk import Disk
 from headwater.base.settings import BrokerSettings
 from headwater.delivery.broker.broker import Broker
+from headwater.delivery.server.buffers import RequestMemory
 from headwater.delivery.server.committer import Committer
 from headwater.delivery.server.dispatch import Dispatcher
 from headwater.delivery.server.listener import Listener
@@ -58,6 +59,11 @@ class Node:
     def connection_count(self) -> int:
         """How many clients are connected."""
         return self._listener.connection_count
+
+    @property
+    def request_memory(self) -> RequestMemory:
+        """The memory that requests hold at present."""
+        return self._listener.memory
 
     async def stop(self) -> None:
         """End gracefully: answer what is owed, close the log, mark it clean."""
