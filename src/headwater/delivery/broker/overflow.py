@@ -87,7 +87,8 @@ class Overflow:
 
     def __init__(self, readers: Readers) -> None:
         self._readers = readers
-        self._cut: dict[Partition, None] = {}
+        # Partitions that dropped, and until when their files have to be looked after.
+        self._cut: dict[Partition, int | None] = {}
         self.counters: dict[tuple[str, int], Counters] = {}
 
     def before_append(self, partition: Partition, size_bytes: int) -> Decision:
@@ -138,14 +139,21 @@ class Overflow:
 
     def reclaim(self, now_ms: int) -> None:
         """Free the segments below what was dropped, without waiting for the retention check."""
-        while self._cut:
-            partition, _ = self._cut.popitem()
-            partition.log.remove_expired(now_ms)
+        for partition, until_ms in list(self._cut.items()):
+            log = partition.log
+            log.remove_expired(now_ms)
+            log.purge_deleted(now_ms)
+            if until_ms is None:
+                self._cut[partition] = now_ms + log.config.file_delete_delay_ms
+            elif now_ms > until_ms:
+                del self._cut[partition]
 
     def forget(self, topic: str) -> None:
-        """Forget the counters of a topic that is gone."""
+        """Forget a topic that is gone."""
         for key in [key for key in self.counters if key[0] == topic]:
             del self.counters[key]
+        for partition in [partition for partition in self._cut if partition.log.topic == topic]:
+            del self._cut[partition]
 
     def _slowest(self, partition: Partition) -> tuple[str, int]:
         """Return the group that is furthest behind, and the first offset it is still owed."""

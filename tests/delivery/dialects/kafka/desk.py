@@ -118,7 +118,9 @@ class Desk:
     def begin(self, request: Message, version: int | None = None) -> Call:
         """Send a request; its answer may be in the line, or come later."""
         key, version = _key_and_version(request, version)
-        frame = memoryview(b"".join(framing.encode_request(key, version, 7, "desk", request)))[4:]
+        # Writable, like the server's: an append stamps offset and epoch in place.
+        parts = framing.encode_request(key, version, 7, "desk", request)
+        frame = memoryview(bytearray().join(parts))[4:]
         header, decoded = framing.decode_request(frame)
         call = Call(self.broker, self.line, header)
         APIS[key].handle(call, decoded)
