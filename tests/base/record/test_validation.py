@@ -5,6 +5,7 @@ import struct
 import uuid
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from hypothesis import given
 from hypothesis import strategies as st
@@ -180,6 +181,12 @@ def test_apache_kafka_judges_alike(apache_kafka: str) -> None:
     topic = f"validation-{uuid.uuid4()}"
     admin = AdminClient({"bootstrap.servers": apache_kafka})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    # The topic exists before its leader does: a delivered record says that both are there.
+    delivered: list[object] = []
+    producer = Producer({"bootstrap.servers": apache_kafka})
+    producer.produce(topic, b"first", on_delivery=lambda error, _: delivered.append(error))
+    assert producer.flush(30) == 0
+    assert delivered == [None]
     host, port = apache_kafka.rsplit(":", 1)
     damaged = build_batch(typical())
     damaged[-1] ^= 1
