@@ -76,6 +76,8 @@ def test_equality_is_by_value_and_class() -> None:
     assert EverythingRequest(small=1) != EverythingRequest(small=2)
     assert EverythingRequest() != NothingResponse()
     assert NothingResponse() == NothingResponse()
+    assert Pair() != object()
+    assert Pair() != (-1, 0)
 
 
 def test_messages_are_not_hashable() -> None:

@@ -15,10 +15,11 @@ class Struct:
 
     __slots__ = ()
     __hash__ = None  # type: ignore[assignment]
+    # The class that has the fields; a shared default is of a subclass.
+    __plain__: ClassVar["type[Struct]"]
 
     def __eq__(self, other: object) -> bool:
-        # A shared default is an instance of a subclass, so either side may be the narrower one.
-        if not (isinstance(other, type(self)) or isinstance(self, type(other))):
+        if not isinstance(other, Struct) or self.__plain__ is not other.__plain__:
             return NotImplemented
         return all(getattr(self, name) == getattr(other, name) for name in _field_names(self))
 
@@ -36,11 +37,8 @@ class Message(Struct):
 
 
 def _field_names(struct: Struct) -> tuple[str, ...]:
-    for type_ in type(struct).__mro__:
-        if names := type_.__dict__.get("__slots__"):
-            assert isinstance(names, tuple)
-            return names
-    return ()
+    names: tuple[str, ...] = struct.__plain__.__slots__
+    return names
 
 
 class SharedDefaultError(AttributeError):
@@ -97,7 +95,9 @@ def _build_class(
         "__module__": module,
         "__qualname__": outer + schema.name,
     }
-    return type(schema.name, (base,), namespace)
+    class_: type[Struct] = type(schema.name, (base,), namespace)
+    class_.__plain__ = class_
+    return class_
 
 
 _ABSENT = object()
@@ -175,8 +175,6 @@ def shared_default(struct: type[Struct]) -> Struct:
 
 
 def _is_flat(struct: type[Struct]) -> bool:
-    return not any(isinstance(value, list | Struct) for value in _values(struct()))
-
-
-def _values(struct: Struct) -> list[Any]:
-    return [getattr(struct, name) for name in _field_names(struct)]
+    default = struct()
+    values = [getattr(default, name) for name in _field_names(default)]
+    return not any(isinstance(value, list | Struct) for value in values)
