@@ -2,8 +2,9 @@
 
 Behaviour:
 * The coordinator of every group is this node.
-* Transactional ids have no coordinator while this broker knows no transactions:
-  COORDINATOR_NOT_AVAILABLE. Key types that the version does not have are INVALID_REQUEST, and so
+* Transactional ids have no coordinator while this broker knows no transactions. They are answered
+  TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which ends every client's attempt at once; after
+  COORDINATOR_NOT_AVAILABLE they would ask again until their own time-out. Key types that the version does not have are INVALID_REQUEST, and so
   are share-partition keys, because this broker keeps share state itself.
 
 Version notes:
@@ -51,7 +52,7 @@ def _judge(key_type: int) -> tuple[ErrorCode, str | None]:
         return ErrorCode.NONE, None
     if key_type == _TRANSACTION:
         return (
-            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             "This broker does not take part in transactions yet.",
         )
     return ErrorCode.INVALID_REQUEST, f"This broker has no coordinator of type {key_type}."
