@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from headwater.delivery.broker.broker import Broker
 
 _RECORDS_REPORTED_MAX = 100
+# Records are unpacked on the event loop, where nobody else is served meanwhile: 16 MiB take some
+# tenths of a second at worst, and an honest batch (max.message.bytes is 1 MiB) stays below.
+_UNPACKED_BYTES_MAX = 16 << 20
 
 
 class InvalidRecordsError(KafkaError):
@@ -85,7 +88,7 @@ def _append_bounded(
 def _require_keys(records: memoryview) -> None:
     keyless = [
         (index, "Compacted topic cannot accept message without key.")
-        for index, (_, key) in enumerate(iterate_keys(records))
+        for index, (_, key) in enumerate(iterate_keys(records, limit_bytes=_UNPACKED_BYTES_MAX))
         if key is None
     ]
     if keyless:
@@ -102,7 +105,7 @@ def _recompress(
     if header.codec == wanted:
         return records, header
     rebuilt = build_batch(
-        iterate(records),
+        iterate(records, limit_bytes=_UNPACKED_BYTES_MAX),
         codec=wanted,
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,
