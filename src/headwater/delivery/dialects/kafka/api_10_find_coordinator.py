@@ -4,8 +4,9 @@ Behaviour:
 * The coordinator of every group is this node.
 * Transactional ids have no coordinator while this broker knows no transactions. They are answered
   TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which ends every client's attempt at once; after
-  COORDINATOR_NOT_AVAILABLE they would ask again until their own time-out. Key types that the version does not have are INVALID_REQUEST, and so
-  are share-partition keys, because this broker keeps share state itself.
+  COORDINATOR_NOT_AVAILABLE they would ask again until their own time-out.
+* Key types that the version does not have are INVALID_REQUEST, and so are share-partition keys,
+  because this broker keeps share state itself.
 
 Version notes:
 * v1: key types. v4: several keys at once (KIP-699). v6: share coordinators (KIP-932).
