@@ -7,6 +7,7 @@ Usage, from the root of the repository: `python -m benchmarks.group_commit [--di
 
 import argparse
 import json
+import random
 import shutil
 import statistics
 import subprocess
@@ -21,7 +22,7 @@ from benchmarks.group_commit.load import FRAME_BYTES
 from benchmarks.group_commit.strategies import STRATEGIES
 
 # (connections, requests in flight on each) -> numbers of partitions.
-_LOADS = {(16, 5): (1, 100, 1000), (16, 1): (1, 1000), (1, 1): (1, 1000)}
+_LOADS = {(16, 5): (1, 100, 1000), (16, 1): (1, 1000), (1, 1): (1,)}
 # A slow disk and a noisy one are measured for one strategy of each family.
 _FAMILIES = ("inline", "thread-4-fast", "syncfs", "helper-4", "aio", "adaptive", "wal-aio")
 _NEIGHBOUR = """
@@ -104,6 +105,7 @@ def measure(name: str, scenario: Scenario, directory: Path, seconds: float) -> d
 
 def _medians(runs: list[dict[str, float]]) -> dict[str, float]:
     medians = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+    medians["requests_per_s_best"] = max(run["requests_per_s"] for run in runs)
     medians["blocked_ms_worst"] = max(run["blocked_ms_max"] for run in runs)
     return medians
 
@@ -111,11 +113,14 @@ def _medians(runs: list[dict[str, float]]) -> dict[str, float]:
 def _print_table(scenario: Scenario, rows: list[dict[str, object]]) -> None:
     title = f"{scenario.connections} x {scenario.in_flight}, {scenario.partitions} partitions"
     print(f"\n{title}, disk {scenario.disk}\n")
-    print("| strategy | requests/s | p50 ms | p99 ms | CPU s/10k | blocked ms | in a round |")
-    print("|---|---|---|---|---|---|---|")
+    print(
+        "| strategy | requests/s | best | p50 ms | p99 ms | CPU s/10k | blocked ms | in a round |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
     for row in rows:
         print(
-            f"| {row['strategy']} | {row['requests_per_s']:,.0f} | {row['p50_ms']:.2f} "
+            f"| {row['strategy']} | {row['requests_per_s']:,.0f} "
+            f"| {row['requests_per_s_best']:,.0f} | {row['p50_ms']:.2f} "
             f"| {row['p99_ms']:.2f} | {row['cpu_s_per_10k']:.2f} | {row['blocked_ms_max']:.1f} "
             f"| {row['requests_per_round']:.0f} |"
         )
@@ -130,18 +135,21 @@ def main() -> None:
     parser.add_argument("--strategies", nargs="*", choices=STRATEGIES, default=list(STRATEGIES))
     parser.add_argument("--only-main", action="store_true", help="no slow and no noisy disk")
     parser.add_argument("--shapes", nargs="*", default=[], help="such as 16x5; default all")
+    parser.add_argument("--seed", type=int, default=1, help="of the order of the strategies")
     options = parser.parse_args()
     chosen = [
         (scenario, [name for name in names if name in options.strategies])
         for scenario, names in scenarios(only_main=options.only_main)
         if not options.shapes or f"{scenario.connections}x{scenario.in_flight}" in options.shapes
     ]
+    shuffled = random.Random(options.seed)
     runs: dict[tuple[Scenario, str], list[dict[str, float]]] = {}
     with tempfile.TemporaryDirectory(dir=options.directory, prefix=".group-commit-") as name:
         for round_ in range(options.rounds):
             print(f"round {round_ + 1} of {options.rounds}", file=sys.stderr)
             for scenario, strategies in chosen:
-                for strategy in strategies:
+                # A busy spell of the machine must not always meet the same neighbours.
+                for strategy in shuffled.sample(strategies, len(strategies)):
                     figures = measure(strategy, scenario, Path(name), options.seconds)
                     runs.setdefault((scenario, strategy), []).append(figures)
     rows: list[dict[str, object]] = []
