@@ -1,0 +1,66 @@
+"""The shape of a data directory, by number.
+
+This file alone decides what ``<data>/VERSION`` means: which layouts this program can use, which it
+can upgrade and which it must refuse. It knows none of the files behind that number.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from headwater.base.disk import Disk, parent_directory, read_file, replace_file, sync_names
+from headwater.base.errors import HeadwaterError
+
+LAYOUT_VERSION: Final = 1
+
+LAYOUT_UPGRADES: Mapping[int, Callable[[Disk, str], None]] = {}
+"""By the layout they start from: what turns a data directory into the next layout."""
+
+logger = logging.getLogger(__name__)
+
+
+def make_directory(disk: Disk, path: str) -> None:
+    """Create a directory and those above it, durably."""
+    if disk.exists(path):
+        return
+    parent = parent_directory(path)
+    make_directory(disk, parent)
+    disk.make_directory(path)
+    sync_names(disk, parent)
+
+
+def check_layout(disk: Disk, data_directory: str) -> int | None:
+    """Return the layout of a data directory, None where it has none yet.
+
+    Raises:
+        HeadwaterError: A newer program laid it out, or VERSION cannot be read.
+    """
+    path = f"{data_directory}/VERSION"
+    if not disk.exists(path):
+        return None
+    text = read_file(disk, path).decode(errors="replace").strip()
+    if not text.isdecimal():
+        message = f"{path} should hold a number and holds {text[:40]!r}"
+        raise HeadwaterError(message, hint=f"write {LAYOUT_VERSION} into it if you are sure")
+    if int(text) > LAYOUT_VERSION:
+        message = f"{data_directory} has layout {text}; this program knows up to {LAYOUT_VERSION}"
+        raise HeadwaterError(message, hint="use the newer headwater that wrote it")
+    return int(text)
+
+
+def upgrade_layout(disk: Disk, data_directory: str) -> None:
+    """Bring an older layout, or an empty directory, to ours.
+
+    Raises:
+        HeadwaterError: The layout is too old for this program.
+    """
+    version = check_layout(disk, data_directory)
+    if version == LAYOUT_VERSION:
+        return
+    for step in range(LAYOUT_VERSION if version is None else version, LAYOUT_VERSION):
+        if step not in LAYOUT_UPGRADES:
+            message = f"{data_directory} has layout {step}, which this program cannot upgrade"
+            raise HeadwaterError(message, hint="start the release in between once, then this one")
+        logger.info("upgrading %s from layout %d", data_directory, step)
+        LAYOUT_UPGRADES[step](disk, data_directory)
+    replace_file(disk, f"{data_directory}/VERSION", f"{LAYOUT_VERSION}\n".encode())

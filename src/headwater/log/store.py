@@ -1,0 +1,583 @@
+"""The data directory: which partitions exist, and what is true of them after any crash.
+
+This file alone decides how a data directory is laid out, opened, recovered, checkpointed and
+closed. It knows nothing of the inside of a partition (``partition``) or of the journal
+(``manifest``), and nothing of who asks.
+
+    <data>/VERSION                                the layout; a newer one is refused
+    <data>/log/.lock                              one process at a time
+    <data>/log/headwater.journal                  the manifest: what exists
+    <data>/log/meta.properties                    for Kafka's tools
+    <data>/log/*-offset-checkpoint                recovery points, log starts, high watermarks
+    <data>/log/.kafka_cleanshutdown               left by a clean stop
+    <data>/log/<topic>-<partition>/               made by the first append
+
+What holds whenever the power goes:
+
+* A topic exists as soon as its journal entry is synced; its directories come and go after it. So a
+  directory of an unknown topic is nobody's, and one whose topic id differs belongs to a deleted
+  topic of the same name.
+* The clean-shutdown marker names the epoch of the run that wrote it, and every start journals a
+  higher epoch before it writes anything else. A marker that came back to life, because its removal
+  was not durable, is therefore not believed.
+* Checkpoints name partitions, not topic ids. Before a name is used again, its old lines are gone.
+* A log start is recorded before anybody is told of it, so it never goes back.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, Self
+
+from headwater.base.chance import Chance, random_uuid
+from headwater.base.clock import Clock
+from headwater.base.disk import DirectoryLock, Disk, is_full
+from headwater.base.errors import ErrorCode, HeadwaterError, KafkaError, StorageError
+from headwater.base.settings import BrokerSettings, TopicConfig
+from headwater.log import manifest
+from headwater.log.checkpoints import (
+    CLEAN_SHUTDOWN,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    META_PROPERTIES,
+    RECOVERY_POINTS,
+    Key,
+    OffsetFiles,
+    read_clean_shutdown,
+    write_clean_shutdown,
+    write_meta_properties,
+)
+from headwater.log.deletion import Deletions
+from headwater.log.directories import parse_partition_directory, partition_directory
+from headwater.log.layout import check_layout, make_directory, upgrade_layout
+from headwater.log.manifest import PRODUCER_ID_BLOCK, Manifest, ManifestDamagedError, TopicEntry
+from headwater.log.partition import PartitionLog
+from headwater.log.topic import Topic
+
+__all__ = ["JOURNAL", "LogStore", "Recovery", "Topic"]
+
+JOURNAL: Final = "headwater.journal"
+
+_UPKEEP_BUDGET_MS: Final = 20
+"""How long one call of ``work_due`` may hold up everybody else; heartbeats bear five times that."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """How far a start has come.
+
+    Attributes:
+        topic: The topic that was just opened.
+        partition: The partition of it.
+        done: How many partitions are open now.
+        total: How many there are.
+        clean: Whether the last stop was clean, so that nothing has to be scanned.
+    """
+
+    topic: str
+    partition: int
+    done: int
+    total: int
+    clean: bool
+
+
+class LogStore:
+    """An open data directory."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        data_directory: str,
+        *,
+        settings: BrokerSettings,
+        topic_defaults: TopicConfig,
+        clock: Clock,
+        chance: Chance,
+    ) -> None:
+        """Only remember what was given; ``open`` does the work."""
+        self.directory = f"{data_directory}/log"
+        self._disk = disk
+        self._settings = settings
+        self._topic_defaults = topic_defaults
+        self._clock = clock
+        self._chance = chance
+        self._failed = False
+        self._closed = False
+        self._topics: dict[str, Topic] = {}
+        self._by_id: dict[bytes, Topic] = {}
+        self._producer_ids = iter(range(0))
+        self._lock: DirectoryLock
+        self._manifest: Manifest
+        self._deletions: Deletions
+        self._recovery_points: dict[Key, int] = {}
+        self._offsets: OffsetFiles
+        self._upkeep: Iterator[None] | None = None
+        # Whether retention has raised a log start that no checkpoint has yet.
+        self._starts_moved = False
+        self._retention_due_ms = 0
+        self._checkpoint_due_ms = 0
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        data_directory: str,
+        *,
+        settings: BrokerSettings,
+        topic_defaults: TopicConfig,
+        clock: Clock,
+        chance: Chance,
+        progress: Callable[[Recovery], None] | None = None,
+    ) -> Self:
+        """Take the directory, make it if needed, and recover every partition.
+
+        Returns:
+            A store in which everything that can be read is durable.
+
+        Raises:
+            AlreadyLockedError: Another process has the directory; its pid is named.
+            ManifestDamagedError: The metadata is damaged; nothing was changed.
+            HeadwaterError: A newer program laid the directory out.
+            StorageError: The disk failed.
+        """
+        store = cls(
+            disk,
+            data_directory,
+            settings=settings,
+            topic_defaults=topic_defaults,
+            clock=clock,
+            chance=chance,
+        )
+        try:
+            check_layout(disk, data_directory)
+            make_directory(disk, store.directory)
+            store._lock = disk.lock(f"{store.directory}/.lock")
+            try:
+                upgrade_layout(disk, data_directory)
+                store._load(progress)
+            except BaseException:
+                store._lock.release()
+                raise
+        except OSError as error:
+            hint = "check that the directory can be written and that the disk is not full"
+            raise StorageError(f"cannot open {data_directory}: {error}", hint=hint) from error
+        return store
+
+    # What exists.
+
+    @property
+    def cluster_id(self) -> str:
+        """The id chosen when the directory was first used."""
+        return self._manifest.image.cluster_id
+
+    @property
+    def directory_id(self) -> str:
+        """The id of this data directory, as in ``meta.properties``."""
+        return self._manifest.image.directory_id
+
+    @property
+    def node_epoch(self) -> int:
+        """The number of this run: the leader epoch of everything appended in it."""
+        return self._manifest.image.node_epoch
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """Every topic by name."""
+        return self._topics
+
+    @property
+    def broker_configs(self) -> Mapping[str, str]:
+        """What was set on the running broker, in Kafka's words."""
+        return self._manifest.image.broker_configs
+
+    @property
+    def failed(self) -> bool:
+        """Whether the disk failed, so that nothing more can be promised and the broker must stop.
+
+        A disk that is merely full does not count.
+        """
+        return self._failed or self._manifest.failed
+
+    def volume_bytes(self) -> tuple[int, int]:
+        """Return how much the volume holds, and how much of it is free for us."""
+        return self._disk.total_bytes(self.directory), self._disk.free_bytes(self.directory)
+
+    def topic_by_id(self, topic_id: bytes) -> Topic | None:
+        """Return a topic by its id."""
+        return self._by_id.get(topic_id)
+
+    def logs(self) -> Iterator[PartitionLog]:
+        """Go through all partitions of all topics."""
+        return (log for topic in self._topics.values() for log in topic.partitions)
+
+    # What changes it; each is durable when it returns.
+
+    def create_topics(
+        self, new_topics: Sequence[tuple[str, int, Mapping[str, str]]]
+    ) -> list[Topic]:
+        """Create topics, all or none, with one sync whatever their number of partitions.
+
+        Args:
+            new_topics: Name, number of partitions and config overrides of each.
+
+        Raises:
+            KafkaError: A name is taken or cannot be a directory, or a config is not allowed.
+            StorageError: The disk failed or is full; none exists.
+        """
+        configs = [
+            self._check_new_topic(name, partitions, overrides)
+            for name, partitions, overrides in new_topics
+        ]
+        with self._writing("the checkpoints"):
+            self._offsets.forget_topics({name for name, _, _ in new_topics})
+        entries = [
+            TopicEntry(name, random_uuid(self._chance), partitions, dict(overrides))
+            for name, partitions, overrides in new_topics
+        ]
+        self._manifest.record(manifest.topics_created(entries))
+        return [
+            self._add_topic(entry, config) for entry, config in zip(entries, configs, strict=True)
+        ]
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic; its files go later, when nobody reads them any more.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION.
+            StorageError: The disk failed or is full; the topic still exists.
+        """
+        topic = self._existing(name)
+        present = set(self._disk.list_directory(self.directory))
+        directories = [
+            directory
+            for log in topic.partitions
+            if (directory := partition_directory(name, log.partition)) in present
+        ]
+        self._manifest.record(manifest.topic_deleted(name, directories=bool(directories)))
+        del self._topics[name]
+        del self._by_id[topic.topic_id]
+        for log in topic.partitions:
+            self._recovery_points.pop((name, log.partition), None)
+            log.abandon()
+        delay_ms = topic.config.file_delete_delay_ms
+        self._deletions.add(topic.topic_id, directories, delay_ms=delay_ms)
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Grow a topic to ``total`` partitions.
+
+        Raises:
+            KafkaError: The topic does not exist or has that many already.
+            StorageError: The disk failed or is full; nothing was added.
+        """
+        topic = self._existing(name)
+        if total <= len(topic.partitions):
+            message = f"{name} has {len(topic.partitions)} partitions already"
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
+        self._manifest.record(manifest.partitions_added(name, total))
+        for index in range(len(topic.partitions), total):
+            topic.partitions.append(self._open_log(topic, index, clean=True))
+
+    def set_configs(self, name: str, configs: Mapping[str, str]) -> None:
+        """Replace a topic's overrides.
+
+        Raises:
+            KafkaError: The topic does not exist or a config is not allowed.
+            StorageError: The disk failed or is full; nothing was changed.
+        """
+        topic = self._existing(name)
+        config = TopicConfig.parse(configs, self._topic_defaults)
+        self._manifest.record(manifest.topic_configured(name, configs))
+        topic.configs = dict(configs)
+        topic.configure(config)
+
+    def set_broker_configs(self, configs: Mapping[str, str]) -> None:
+        """Replace the overrides of the running broker; what they mean is the caller's affair."""
+        self._manifest.record(manifest.broker_configured(configs))
+
+    @property
+    def topic_defaults(self) -> TopicConfig:
+        """What holds for a topic that does not say otherwise."""
+        return self._topic_defaults
+
+    @topic_defaults.setter
+    def topic_defaults(self, defaults: TopicConfig) -> None:
+        """Change the defaults for every topic; none changes if one topic cannot bear them."""
+        changed = [
+            (topic, TopicConfig.parse(topic.configs, defaults)) for topic in self._topics.values()
+        ]
+        self._topic_defaults = defaults
+        for topic, config in changed:
+            topic.configure(config)
+
+    def next_producer_id(self) -> int:
+        """Return an id that was never given out and never will be again.
+
+        Raises:
+            StorageError: A new block of ids could not be reserved.
+        """
+        for producer_id in self._producer_ids:
+            return producer_id
+        start = self._manifest.image.next_producer_id
+        self._manifest.record(manifest.producer_ids_reserved(start + PRODUCER_ID_BLOCK))
+        self._producer_ids = iter(range(start, start + PRODUCER_ID_BLOCK))
+        return next(self._producer_ids)
+
+    def persist_log_starts(self) -> None:
+        """Record every log start; what was trimmed before the call stays so.
+
+        Raises:
+            StorageError: The disk failed or is full; the trim may be undone by a crash.
+        """
+        starts = {(log.topic, log.partition): log.log_start_offset for log in self.logs()}
+        self._record(LOG_STARTS, _above_zero(starts))
+
+    # Upkeep.
+
+    def checkpoint(self) -> None:
+        """Record how far every partition is safe, so that a recovery need not read it again.
+
+        Raises:
+            StorageError: The disk failed or is full; the old recovery points hold.
+        """
+        for _ in self._checkpoint_steps():
+            pass
+
+    def work_due(self, now_ms: int) -> bool:
+        """Do what is due of retention, removal and checkpoints, for a few milliseconds at most.
+
+        A full disk stops none of it for good: what could not be written is tried again later.
+
+        Args:
+            now_ms: The calendar's time, against which records age.
+
+        Returns:
+            Whether something is left that should be done soon.
+
+        Raises:
+            StorageError: The disk failed; the broker must stop.
+        """
+        deadline_ms = self._clock.monotonic_ms() + _UPKEEP_BUDGET_MS
+        if self._upkeep is None:
+            self._upkeep = self._upkeep_steps(now_ms)
+        try:
+            for _ in self._upkeep:
+                if self._clock.monotonic_ms() >= deadline_ms:
+                    break
+            else:
+                self._upkeep = None
+            if self._starts_moved:
+                self.persist_log_starts()
+                self._starts_moved = False
+        except (OSError, StorageError) as error:
+            self._upkeep = None
+            self._failed = self._failed or (isinstance(error, OSError) and not is_full(error))
+            if self.failed or any(log.failed for log in self.logs()):
+                raise StorageError(f"upkeep failed: {error}") from error
+            logger.warning("upkeep is put off: %s", error)
+        return self._upkeep is not None
+
+    def abandon(self) -> None:
+        """Let go after a failed sync: nothing more is written, and the next start scans."""
+        self._failed = True
+        self.close()
+
+    def close(self) -> None:
+        """Make everything durable and leave the marker of a clean stop.
+
+        Raises:
+            StorageError: The disk failed or is full: no marker is left, and the next start scans.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if not self.failed:
+                for log in self.logs():
+                    log.close()
+                    self._recovery_points[log.topic, log.partition] = log.log_end_offset
+                self._record_offsets()
+                with self._writing(CLEAN_SHUTDOWN):
+                    path = f"{self.directory}/{CLEAN_SHUTDOWN}"
+                    write_clean_shutdown(self._disk, path, self.node_epoch)
+        finally:
+            self._manifest.close()
+            self._lock.release()
+
+    # Opening.
+
+    def _load(self, progress: Callable[[Recovery], None] | None) -> None:
+        disk, directory = self._disk, self.directory
+        found = [name for name in disk.list_directory(directory) if self._is_directory(name)]
+        journal = f"{directory}/{JOURNAL}"
+        if not disk.exists(journal) and any(map(parse_partition_directory, found)):
+            raise ManifestDamagedError(
+                f"{directory} holds partitions but no {JOURNAL}, which says what they are",
+                hint="restore that file from a backup, or start with another --data directory",
+            )
+        self._manifest = Manifest(disk, journal, self._chance)
+        image = self._manifest.image
+        marker = f"{directory}/{CLEAN_SHUTDOWN}"
+        clean = read_clean_shutdown(disk, marker) == image.node_epoch
+        self._manifest.record(manifest.started(image.node_epoch + 1))
+        if disk.exists(marker):
+            disk.remove(marker)
+        write_meta_properties(
+            disk,
+            f"{directory}/{META_PROPERTIES}",
+            cluster_id=image.cluster_id,
+            node_id=self._settings.node_id,
+            directory_id=image.directory_id,
+        )
+        self._offsets = OffsetFiles(disk, directory)
+        self._deletions = Deletions(disk, directory, self._manifest, self._clock)
+        self._deletions.sort_out(found, self._chance)
+        self._open_topics(progress, clean=clean)
+        now_ms = self._clock.monotonic_ms()
+        self._retention_due_ms = now_ms + self._settings.log_retention_check_interval_ms
+        self._checkpoint_due_ms = now_ms + self._settings.log_flush_offset_checkpoint_interval_ms
+
+    def _is_directory(self, name: str) -> bool:
+        return self._disk.is_directory(f"{self.directory}/{name}")
+
+    def _open_topics(self, progress: Callable[[Recovery], None] | None, *, clean: bool) -> None:
+        entries = self._manifest.image.topics.values()
+        total = sum(entry.partitions for entry in entries)
+        done = 0
+        for entry in entries:
+            config = self._stored_config(entry)
+            topic = self._topic(entry, config)
+            for index in range(entry.partitions):
+                key = (entry.name, index)
+                log = self._open_log(topic, index, clean=clean)
+                _commit(log)
+                topic.partitions.append(log)
+                point = self._offsets.recorded(RECOVERY_POINTS, key)
+                self._recovery_points[key] = min(point, log.log_end_offset)
+                done += 1
+                if progress is not None:
+                    progress(Recovery(entry.name, index, done, total, clean))
+
+    def _stored_config(self, entry: TopicEntry) -> TopicConfig:
+        try:
+            return TopicConfig.parse(entry.configs, self._topic_defaults)
+        except KafkaError as error:
+            # Going on with the defaults could mean to delete what somebody wanted kept.
+            raise HeadwaterError(
+                f"the configs of topic {entry.name} cannot be used: {error.message}",
+                hint="use the program that set them, or settings that agree with them",
+            ) from error
+
+    def _topic(self, entry: TopicEntry, config: TopicConfig) -> Topic:
+        topic = Topic(entry.name, entry.topic_id, dict(entry.configs), config)
+        self._topics[topic.name] = topic
+        self._by_id[topic.topic_id] = topic
+        return topic
+
+    def _open_log(self, topic: Topic, index: int, *, clean: bool) -> PartitionLog:
+        key = (topic.name, index)
+        return PartitionLog.open(
+            self._disk,
+            f"{self.directory}/{partition_directory(*key)}",
+            topic=topic.name,
+            partition=index,
+            topic_id=topic.topic_id,
+            config=topic.config,
+            clock=self._clock,
+            leader_epoch=self.node_epoch,
+            recovery_point=self._offsets.recorded(RECOVERY_POINTS, key),
+            log_start_offset=self._offsets.recorded(LOG_STARTS, key),
+            clean=clean,
+        )
+
+    # Changing.
+
+    def _existing(self, name: str) -> Topic:
+        topic = self._topics.get(name)
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+        return topic
+
+    def _check_new_topic(
+        self, name: str, partitions: int, overrides: Mapping[str, str]
+    ) -> TopicConfig:
+        assert partitions > 0
+        if name in self._topics:
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        if parse_partition_directory(partition_directory(name, 0)) != (name, 0):
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name!r} cannot be a directory")
+        if self._deletions.in_the_way(name):
+            raise StorageError(f"the files of the deleted topic {name} could not be moved yet")
+        return TopicConfig.parse(overrides, self._topic_defaults)
+
+    def _add_topic(self, entry: TopicEntry, config: TopicConfig) -> Topic:
+        topic = self._topic(entry, config)
+        for index in range(entry.partitions):
+            topic.partitions.append(self._open_log(topic, index, clean=True))
+        return topic
+
+    # Upkeep.
+
+    def _upkeep_steps(self, now_ms: int) -> Iterator[None]:
+        yield from self._deletions.steps()
+        monotonic_ms = self._clock.monotonic_ms()
+        if monotonic_ms >= self._retention_due_ms:
+            for log in self._present_logs():
+                start = log.log_start_offset
+                log.remove_expired(now_ms)
+                log.purge_deleted(now_ms)
+                self._starts_moved |= log.log_start_offset != start
+                yield
+            self._retention_due_ms = monotonic_ms + self._settings.log_retention_check_interval_ms
+        if monotonic_ms >= self._checkpoint_due_ms:
+            yield from self._checkpoint_steps()
+            interval_ms = self._settings.log_flush_offset_checkpoint_interval_ms
+            self._checkpoint_due_ms = monotonic_ms + interval_ms
+
+    def _present_logs(self) -> Iterator[PartitionLog]:
+        """Go through the partitions of now, without those whose topic is deleted on the way."""
+        for log in list(self.logs()):
+            topic = self._topics.get(log.topic)
+            if topic is not None and topic.topic_id == log.topic_id:
+                yield log
+
+    def _checkpoint_steps(self) -> Iterator[None]:
+        for log in self._present_logs():
+            key = (log.topic, log.partition)
+            self._recovery_points[key] = log.checkpoint()
+            yield
+        self._record_offsets()
+
+    def _record_offsets(self) -> None:
+        self._record(RECOVERY_POINTS, _above_zero(self._recovery_points))
+        self.persist_log_starts()
+        watermarks = {(log.topic, log.partition): log.high_watermark for log in self.logs()}
+        self._record(HIGH_WATERMARKS, _above_zero(watermarks))
+
+    def _record(self, name: str, offsets: Mapping[Key, int]) -> None:
+        with self._writing(name):
+            self._offsets.record(name, offsets)
+
+    @contextmanager
+    def _writing(self, name: str) -> Iterator[None]:
+        """Turn what the disk says while a file is written into our own error."""
+        try:
+            yield
+        except OSError as error:
+            self._failed = self._failed or not is_full(error)
+            raise StorageError(f"cannot write {self.directory}/{name}: {error}") from error
+
+
+def _above_zero(offsets: Mapping[Key, int]) -> dict[Key, int]:
+    """Leave out what readers assume anyway: most partitions of a big topic are empty."""
+    return {key: offset for key, offset in offsets.items() if offset > 0}
+
+
+def _commit(log: PartitionLog) -> None:
+    """Sync all that a partition has written, here and now."""
+    if log.dirty():
+        for item in log.begin_commit():
+            item.sync()
+        log.end_commit()

@@ -1,0 +1,45 @@
+"""A topic, as the store holds it.
+
+This file alone decides what a topic consists of and which topics are the broker's own.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from headwater.base.settings import TopicConfig
+from headwater.log.partition import PartitionLog
+
+INTERNAL_TOPICS: Final = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+)
+"""The names that Kafka's clients know as internal and hide from subscriptions by pattern."""
+
+
+@dataclass(slots=True)
+class Topic:
+    """A topic and its partitions.
+
+    Attributes:
+        name: Unique among those that exist.
+        topic_id: Unique for ever: a topic created again has another.
+        configs: What differs from the defaults, in Kafka's words.
+        config: What holds.
+        partitions: In order of their numbers.
+    """
+
+    name: str
+    topic_id: bytes
+    configs: dict[str, str]
+    config: TopicConfig
+    partitions: list[PartitionLog] = field(default_factory=list)
+
+    @property
+    def internal(self) -> bool:
+        """Whether the broker keeps its own state in it."""
+        return self.name in INTERNAL_TOPICS
+
+    def configure(self, config: TopicConfig) -> None:
+        """Let a config hold for every partition."""
+        self.config = config
+        for log in self.partitions:
+            log.config = config
