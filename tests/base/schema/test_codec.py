@@ -8,7 +8,7 @@ import pytest
 
 from headwater.base.errors import MalformedMessageError
 from headwater.base.schema import UnknownVersionError, codec
-from headwater.base.schema.runtime import INLINE_RECORDS_BYTES_MAX
+from headwater.base.schema.runtime import INLINE_RECORDS_BYTES_MAX, REQUEST_ELEMENTS_MAX
 from tests.base.schema.small_table import (
     AnyMessage,
     EverythingRequest,
@@ -244,6 +244,17 @@ def test_small_records_are_copied_and_large_ones_are_not() -> None:
 
 def test_a_message_without_records_is_one_part() -> None:
     assert codec(OldHeader, 1).encode_parts(OldHeader(client_id="a")) == [b"\x00\x01a\x00"]
+
+
+@pytest.mark.parametrize("version", [1, 4])
+def test_a_request_of_countless_elements_is_refused(version: int) -> None:
+    ours = codec(EverythingRequest, version)
+    half = REQUEST_ELEMENTS_MAX // 2
+    most = EverythingRequest(words=[""] * half, parts=[Part()] * half)
+    assert len(ours.decode(ours.encode(most))[0].parts) == half
+    most.parts.append(Part())
+    with pytest.raises(MalformedMessageError, match="too many elements"):
+        ours.decode(ours.encode(most))
 
 
 NAME = len(FIXED)

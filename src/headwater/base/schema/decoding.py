@@ -9,7 +9,8 @@ How the source comes to be fast and safe:
 - Positions only grow. A slice that reaches beyond the end is therefore noticed by the next read,
   or by the one comparison at the function's end, and needs no check of its own.
 - An array's count is compared with the bytes that are left, at the least each element can take,
-  before anything is allocated.
+  before anything is allocated. Requests, which come from strangers, have a budget of elements too,
+  because three bytes can ask for an object of two hundred.
 """
 
 import struct
@@ -51,6 +52,7 @@ class _Decoder:
         self._schema = message.__schema__
         self._version = version
         self._flexible = self._schema.is_flexible(version)
+        self._has_budget = self._schema.kind == "request"
         # Fixed-size values that wait to be read together: (struct format, assignment target).
         self._run: list[tuple[str, str]] = []
         self._depth = 0
@@ -68,6 +70,8 @@ class _Decoder:
         with source.block("def decode(buffer, pos=0):"):
             with source.block("try:"):
                 source.line("limit = len(buffer)")
+                if self._has_budget:
+                    source.line(f"budget = {runtime.REQUEST_ELEMENTS_MAX}")
                 if has_records(self._schema, self._version):
                     source.line("view = memoryview(buffer)")
                 self._struct("o", self._schema.root, self._message)
@@ -202,6 +206,10 @@ class _Decoder:
         self.source.line(f"pos += n * {element_bytes}")
 
     def _elements(self, target: str, field: Field) -> None:
+        if self._has_budget:
+            self.source.line("budget -= n")
+            with self.source.block("if budget < 0:"):
+                self.source.line("refuse('there are too many elements')")
         self._depth += 1
         items, item = f"items{self._depth}", f"o{self._depth}"
         self.source.line(f"{target} = {items} = []")

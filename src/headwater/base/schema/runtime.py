@@ -22,6 +22,10 @@ UVARINT_VALUE_MAX = 2**32 - 1
 # are rare enough to compile their format anew.
 CACHED_ARRAY_COUNT_MAX = 64
 
+# Structs and strings in one request. A client of 100,000 partitions is unheard of; a quarter of a
+# million small objects take 30 to 110 MB, and up to a second to read.
+REQUEST_ELEMENTS_MAX = 250_000
+
 # Replicas of a partition: three as a rule, and few sets of them.
 KEPT_ARRAY_COUNT_MAX = 5
 KEPT_ARRAYS_MAX = 1024
