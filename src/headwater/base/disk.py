@@ -149,6 +149,16 @@ class DirectorySync:
         self._disk = disk
         self.path = path
 
+    def __eq__(self, other: object) -> bool:
+        """Take two objects of one directory for the same, so that a round syncs it once."""
+        if not isinstance(other, DirectorySync):
+            return NotImplemented
+        return self.path == other.path and self._disk is other._disk
+
+    def __hash__(self) -> int:
+        """Go by the path."""
+        return hash(self.path)
+
     def sync(self) -> None:
         """Make the directory's names durable; one that was deleted meanwhile has none."""
         with contextlib.suppress(FileNotFoundError):
