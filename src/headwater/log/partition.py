@@ -49,7 +49,7 @@ from headwater.log.search import FoundOffset, find_max_timestamp, find_timestamp
 from headwater.log.segment import Segment
 from headwater.log.segments import SegmentList
 from headwater.log.snapshots import Snapshots
-from headwater.log.unsynced import Unsynced
+from headwater.log.unsynced import Unsynced, sync_now
 
 PRODUCER_ID_EXPIRATION_MS: Final = 86_400_000
 NO_TIMESTAMP: Final = -1
@@ -483,13 +483,17 @@ class PartitionLog:
         try:
             if count == len(self._segments):
                 self._roll(now_ms)
-                # Without the new name a crash would restart the offsets at zero.
-                sync_names(self._disk, self.directory)
+            # The newest segment's name tells where offsets go on, the snapshot where producers do:
+            # neither may be lost when nothing older is left to tell.
+            self._unsynced.sync_files()
+            sync_names(self._disk, self.directory)
             freed = 0
             for _ in range(count):
                 due_ms = now_ms + self._config.file_delete_delay_ms
                 freed += self._segments.delete_oldest(due_ms).size
                 self._start_at(self._segments[0].base_offset)
+                # One at a time: recovery takes a gap for the end of the log.
+                sync_names(self._disk, self.directory)
         except OSError as error:
             raise self._storage_error("old segments cannot be removed", error) from error
         return freed
@@ -581,7 +585,7 @@ class PartitionLog:
         if names_created:
             self._unsynced.add_names(self.directory)
         for item in self.begin_commit():
-            item.sync()
+            sync_now(item)
         self.end_commit()
         if self._epochs_stale:
             path = f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}"

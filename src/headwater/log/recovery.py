@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from headwater.base.disk import Disk, File, parent_directory, read_file, replace_file, sync_names
+from headwater.base.disk import Disk, File, parent_directory, read_file
 from headwater.base.errors import CorruptRecordError, StorageError
 from headwater.base.record.batch import (
     ATTRIBUTES_POS,
@@ -54,7 +54,7 @@ from headwater.log.names import (
 )
 from headwater.log.producers import ProducerState
 from headwater.log.segment import Segment
-from headwater.log.unsynced import sync_file
+from headwater.log.unsynced import Unsynced, sync_now
 
 CHUNK_BYTES: Final = 4 << 20
 """One read of a scan: large enough that its cost vanishes, small enough for the CPU's cache."""
@@ -242,11 +242,15 @@ class _Search:
         )
 
     def _replay(self, upto_offset: int) -> ProducerState:
-        """Make the producers as of an offset: from the newest good snapshot, and the batches."""
+        """Make the producers as of an offset: from the newest good snapshot, and the batches.
+
+        A snapshot older than the first segment is of no use: batches between them are gone, and
+        with them sequence numbers that a producer goes on from.
+        """
         producers = ProducerState()
         start = self.segments[0].base_offset
         for offset in reversed(self._snapshots):
-            if offset > upto_offset:
+            if not start <= offset <= upto_offset:
                 continue
             path = self._path(offset_name(offset, SNAPSHOT))
             snapshot = ProducerState.decode(read_file(self._disk, path))
@@ -269,7 +273,9 @@ class _Search:
     def recover(self) -> Found:
         """Check what lies behind the recovery point, cut at the first bad batch, sync the rest."""
         bases = [segment.base_offset for segment in self.segments]
-        first = max(bisect_right(bases, self._expected.recovery_point) - 1, 0)
+        # The segment before the recovery point may have been closed since it was written down, and
+        # its last time index entry, made at that moment, may have been lost.
+        first = max(bisect_right(bases, self._expected.recovery_point - 1) - 1, 0)
         for segment in self.segments[:first]:
             names = {offset_name(segment.base_offset, suffix) for suffix in (INDEX, TIME_INDEX)}
             if not names <= self._names:
@@ -318,13 +324,12 @@ class _Search:
 
     def _trusted_start(self, segment: Segment) -> int:
         """Keep the index entries below the recovery point; return where the last one points."""
-        indexes: list[bytes] = []
-        for suffix in (INDEX, TIME_INDEX):
-            name = offset_name(segment.base_offset, suffix)
-            known = name in self._names
-            indexes.append(read_file(self._disk, self._path(name)) if known else b"")
-        offset_index = OffsetIndex(segment.base_offset, indexes[0])
-        time_index = TimeIndex(segment.base_offset, indexes[1])
+        names = [offset_name(segment.base_offset, suffix) for suffix in (INDEX, TIME_INDEX)]
+        # One without the other would hide timestamps: neither is believed then.
+        both = self._names.issuperset(names)
+        contents = [read_file(self._disk, self._path(name)) if both else b"" for name in names]
+        offset_index = OffsetIndex(segment.base_offset, contents[0])
+        time_index = TimeIndex(segment.base_offset, contents[1])
         below = min(self._expected.recovery_point, segment.base_offset + (1 << 31))
         offset_index.keep_valid(below_offset=below, below_position=segment.size)
         time_index.keep_valid(below_offset=below)
@@ -366,25 +371,33 @@ class _Search:
 
     def _save_indexes(self, segment: Segment) -> None:
         for file in segment.save_indexes()[0]:
-            sync_file(file)
+            sync_now(file)
             file.close()
 
     def _make_durable(self, first: int, epochs: LeaderEpochs) -> None:
         """Sync all that was looked at: it may have been in the page cache only."""
         for segment in self.segments[first:]:
-            sync_file(segment.open_appender())
+            sync_now(segment.open_appender())
             self._save_indexes(segment)
         for segment in self.segments[first:-1]:
             segment.appender = None
+        for offset in self._snapshots:
+            if offset > self._expected.recovery_point:
+                snapshot = self._disk.open(self._path(offset_name(offset, SNAPSHOT)))
+                sync_now(snapshot)
+                snapshot.close()
+        names = Unsynced(self._disk)
         if not self._metadata_is_good:
-            content = encode_partition_metadata(self._expected.topic_id)
-            replace_file(self._disk, self._path(PARTITION_METADATA), content)
+            metadata = encode_partition_metadata(self._expected.topic_id)
+            names.replace(self._path(PARTITION_METADATA), metadata)
         path = self._path(LEADER_EPOCH_CHECKPOINT)
         known = LEADER_EPOCH_CHECKPOINT in self._names
         if not known or read_file(self._disk, path) != epochs.encode():
-            replace_file(self._disk, path, epochs.encode())
-        sync_names(self._disk, self._directory)
-        sync_names(self._disk, parent_directory(self._directory))
+            names.replace(path, epochs.encode())
+        names.add_names(self._directory)
+        names.add_names(parent_directory(self._directory))
+        for item in names.begin(None):
+            sync_now(item)
 
 
 class _Scan:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from headwater.base.disk import is_full
 from headwater.log.extent import FileRange
 from headwater.log.segment import Segment
-from headwater.log.unsynced import sync_file
+from headwater.log.unsynced import sync_now
 
 
 class SegmentList:
@@ -130,7 +130,7 @@ class SegmentList:
                 continue
             names_created |= created
             for file in files:
-                sync_file(file)
+                sync_now(file)
                 file.close()
         return without_room, names_created
 

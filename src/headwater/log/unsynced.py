@@ -102,6 +102,15 @@ class Unsynced:
             raise
         self._replacements.append((file, path))
 
+    def sync_files(self) -> None:
+        """Sync all files but the active segment's at once, for what cannot wait for a commit.
+
+        Raises:
+            OSError: EIO, as of `sync_now`.
+        """
+        for file in (*self._files, *(self._under_way[0] if self._under_way else ())):
+            sync_now(file)
+
     def begin(self, active: File | None) -> list[Syncable]:
         """Hand over what is to be synced, with the appender of the active segment if it is."""
         assert self._under_way is None, "one commit at a time"
@@ -124,14 +133,14 @@ class Unsynced:
         self._under_way = None
 
 
-def sync_file(file: File) -> None:
-    """Sync a file at once.
+def sync_now(item: Syncable) -> None:
+    """Sync something at once.
 
     Raises:
         OSError: Always EIO, also where the disk said that it is full: after a failed sync, whatever
             the reason, nobody knows what is durable.
     """
     try:
-        file.sync()
+        item.sync()
     except OSError as error:
-        raise OSError(errno.EIO, f"cannot be synced: {error}", file.path) from error
+        raise OSError(errno.EIO, f"cannot be synced: {error}", error.filename) from error
