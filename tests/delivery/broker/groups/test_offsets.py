@@ -462,3 +462,14 @@ def test_subscriptions_follow_the_generation(world: World) -> None:
     assert world.delete_offsets(("t", 0), ("u", 0)) == [
         (ErrorCode.NONE, [ErrorCode.NONE, ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC])
     ]
+
+
+def test_an_id_that_was_given_out_keeps_its_group(world: World) -> None:
+    (only,) = stable_group(world, 1)
+    only.leave()
+    newcomer = Consumer(world, session_ms=1_800_000)
+    newcomer.join()
+
+    expire(world, 0)
+
+    assert newcomer.join() is None

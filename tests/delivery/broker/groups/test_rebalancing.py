@@ -358,6 +358,38 @@ def test_a_leader_that_does_not_sync_is_dropped_and_the_others_are_told(world: W
     assert second.is_leader
 
 
+def test_a_session_begins_when_a_long_wait_for_the_assignment_ends(world: World) -> None:
+    first, second = Consumer(world), Consumer(world)
+    first.enter()
+    second.enter()
+    world.clock.advance(0)
+    second.sync()
+    for _ in range(4):
+        world.clock.advance(5_000)
+        first.beat()
+    first.sync({})
+    assert second.syncs[-1].error is ErrorCode.NONE
+
+    world.clock.advance(5_000)
+    assert first.beat() is ErrorCode.NONE
+    world.clock.advance(5_000)
+
+    assert second.beat() is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_an_interrupted_sync_phase_leaves_no_timer(world: World) -> None:
+    (only,) = stable_group(world, 1)
+    before = world.clock.pending_timers
+
+    for _ in range(5):
+        only.join()
+        only.protocols = (Protocol("range", subscription("t", str(len(only.joins)))),)
+        only.join()
+        only.sync({})
+
+    assert world.clock.pending_timers == before
+
+
 # The initial delay
 
 
@@ -497,82 +529,6 @@ def test_a_member_removed_while_it_waits_for_its_assignment_is_told(world: World
     second.leave()
 
     assert second.syncs[-1].error is ErrorCode.UNKNOWN_MEMBER_ID
-
-
-# Clients that go away while they wait
-
-
-def test_an_abandoned_join_keeps_the_member_until_its_session_ends(world: World) -> None:
-    first, second = stable_group(world, session_ms=30_000)
-    first.join()
-    assert first.waiting_join is not None
-
-    first.waiting_join.abandon()
-    second.join()
-
-    assert {m.member_id for m in world.describe().members} == {first.member_id, second.member_id}
-    assert second.generation == 2
-    assert first.generation == 1, "nobody was there to be told"
-    world.clock.advance(29_999)
-    assert len(world.describe().members) == 2
-    assert second.beat() is ErrorCode.NONE
-    world.clock.advance(1)
-    assert len(world.describe().members) == 1
-
-
-def test_an_abandoned_join_does_not_hold_the_others_longer_than_its_session(world: World) -> None:
-    first, second = stable_group(world, session_ms=10_000)
-    first.join()
-    assert first.waiting_join is not None
-    first.waiting_join.abandon()
-    for _ in range(2):
-        world.clock.advance(5_000)
-        second.beat()
-
-    second.join()
-
-    assert second.is_leader
-    assert [m.member_id for m in second.joined.members] == [second.member_id]
-
-
-def test_a_client_that_comes_back_replaces_its_abandoned_join(world: World) -> None:
-    first, second = stable_group(world)
-    first.join()
-    assert first.waiting_join is not None
-    first.waiting_join.abandon()
-    first.join()
-
-    second.join()
-
-    assert (first.generation, second.generation) == (2, 2)
-
-
-def test_a_second_join_of_the_same_member_answers_the_first(world: World) -> None:
-    first, second = stable_group(world)
-    first.join()
-    first.join()
-    assert first.joins[-1].error is ErrorCode.REBALANCE_IN_PROGRESS
-
-    second.join()
-
-    assert first.joined.generation_id == 2
-
-
-def test_an_abandoned_sync_keeps_the_member_until_its_session_ends(world: World) -> None:
-    first, second = Consumer(world), Consumer(world)
-    first.enter()
-    second.enter()
-    world.clock.advance(0)
-    second.sync()
-    assert second.waiting_sync is not None
-    second.waiting_sync.abandon()
-
-    for _ in range(2):
-        world.clock.advance(5_000)
-        first.beat()
-
-    assert [m.member_id for m in world.describe().members] == [first.member_id]
-    assert second.syncs == []
 
 
 # A disk that refuses

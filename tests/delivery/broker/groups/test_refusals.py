@@ -164,6 +164,21 @@ def test_a_full_join_phase_serves_those_who_come_first(world: World) -> None:
     assert [member.generation for member in members[:2]] == [2, 2]
 
 
+def test_a_full_group_forgets_the_ids_it_had_given_out(world: World) -> None:
+    world.set(group_max_size=2)
+    first, second = stable_group(world, 1)[0], Consumer(world)
+    late = Consumer(world)
+    late.join()
+    second.enter()
+    assert first.join() is None
+
+    result = late.join()
+
+    assert result is not None
+    assert result.error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert (first.generation, second.generation) == (2, 2), "nobody waits for the third"
+
+
 def test_a_long_client_name_still_makes_a_valid_member_id(world: World) -> None:
     consumer = Consumer(world, instance="i" * 32_000)
     consumer.join()

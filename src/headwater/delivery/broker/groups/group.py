@@ -162,7 +162,6 @@ class Group:
         """Close the join phase: agree on a protocol, or be empty."""
         self.generation_id += 1
         self.pending_syncs.clear()
-        self.storing_generation = None
         if self.members:
             self.protocol_name = self.select_protocol()
             self.transition(GroupState.COMPLETING_REBALANCE, now_ms)
