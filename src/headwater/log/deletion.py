@@ -71,7 +71,7 @@ class Deletions:
 
     def _sort_out_partition(self, name: str, topic: str, partition: int, chance: Chance) -> None:
         entry = self._manifest.image.topics.get(topic)
-        topic_id = self._topic_id(name)
+        topic_id = self._topic_id(name, entry)
         deleted = self._deleted(name, topic, topic_id)
         if deleted is not None:
             self._to_move[name] = (deleted.topic_id, 0)
@@ -101,15 +101,22 @@ class Deletions:
                 return entry
         return None
 
-    def _topic_id(self, name: str) -> bytes | None:
+    def _topic_id(self, name: str, entry: TopicEntry | None) -> bytes | None:
+        """Return whose a directory says it is, None where it cannot say so."""
         path = f"{self._path(name)}/{PARTITION_METADATA}"
-        # Until its first commit a partition says it in the temporary file only.
-        for candidate in (path, path + TEMPORARY):
-            if self._disk.exists(candidate):
-                topic_id = decode_partition_metadata(read_file(self._disk, candidate))
-                if topic_id is not None:
-                    return topic_id
-        return None
+        topic_id = self._read_topic_id(path)
+        if topic_id is None:
+            # Until its first commit a partition says it in the temporary file only, of which a
+            # power cut may have garbled a letter: an id that nobody has is no id.
+            topic_id = self._read_topic_id(path + TEMPORARY)
+            known = {*self._manifest.image.deletions, entry.topic_id if entry else None}
+            topic_id = topic_id if topic_id in known else None
+        return topic_id
+
+    def _read_topic_id(self, path: str) -> bytes | None:
+        if not self._disk.exists(path):
+            return None
+        return decode_partition_metadata(read_file(self._disk, path))
 
     def _path(self, name: str) -> str:
         return f"{self._directory}/{name}"

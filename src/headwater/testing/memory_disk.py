@@ -177,7 +177,7 @@ class MemoryFile:
         with self._disk.operation("sync", self._path) as fault:
             node = self._node
             if fault is not None:
-                node.sync_failed = True
+                node.sync_failed = self._disk.sync_has_failed = True
             elif not node.sync_failed and not self._disk.lies():
                 for change in node.queue:
                     _change(node.durable, change)
@@ -233,6 +233,7 @@ class MemoryDisk:
             as if all were well and makes nothing durable. It runs inside the call, so it can look
             at the stack to see who asked.
         on_read: Called with the path before every read; may raise.
+        sync_has_failed: Whether any did: only a power cut shows what the disk holds since then.
         after_operation: Called when an operation has happened or failed, to look at the disk.
     """
 
@@ -243,6 +244,7 @@ class MemoryDisk:
         self.lie: Callable[[Operation], bool] | None = None
         self.on_read: Callable[[str], None] | None = None
         self.after_operation: Callable[[Operation], None] | None = None
+        self.sync_has_failed = False
         self._root = _DirectoryNode()
         self._faults: dict[int, _Fault] = {}
         self._cut_at: tuple[int, bool] | None = None
@@ -333,7 +335,7 @@ class MemoryDisk:
         node = self._directory(path)
         with self.operation("sync_directory", path) as fault:
             if fault is not None:
-                node.sync_failed = True
+                node.sync_failed = self.sync_has_failed = True
             elif not node.sync_failed and not self.lies():
                 node.durable = dict(node.cached)
                 node.queue.clear()
@@ -415,7 +417,7 @@ class MemoryDisk:
         """
         found = MemoryDisk(capacity_bytes=self.capacity_bytes)
         found._root = self._root
-        found.trace = self.trace
+        found.trace, found.sync_has_failed = self.trace, self.sync_has_failed
         found.lie, found.on_read = self.lie, self.on_read
         found.after_operation = self.after_operation
         found._faults, found._cut_at, found._powered = self._faults, self._cut_at, self._powered
