@@ -10,6 +10,7 @@ read once, at the start, and saying otherwise would be a lie.
 """
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from itertools import dropwhile
@@ -140,7 +141,7 @@ class Configs:
                 )
                 for name, value in overrides[EVERY_NODE].items()
             ]
-        self._check_node(resource, "Broker", f"{self._node} or empty string")
+        self.check_node(resource, "Broker", f"{self._node} or empty string,")
         effective = self._effective(overrides)
         return [
             self._describe_broker_config(setting, effective, overrides)
@@ -197,7 +198,7 @@ class Configs:
         """
         _check_changes(changes)
         if resource != EVERY_NODE:
-            self._check_node(resource, "Node", self._node)
+            self.check_node(resource, "Node", f"{self._node},")
         overrides = self._overrides()
         effective = self._effective(overrides)
         current = overrides[resource] if keep_others else {}
@@ -284,14 +285,13 @@ class Configs:
         # As in Kafka: until the setting itself has a value, its chain is not told.
         return list(dropwhile(lambda synonym: synonym.name != name, found))
 
-    def _check_node(self, resource: str, what: str, expected: str) -> None:
-        try:
-            number = int(resource)
-        except ValueError:
+    def check_node(self, resource: str, what: str, expected: str) -> None:
+        """Raise INVALID_REQUEST unless the resource is this node; the words are the caller's."""
+        if not re.fullmatch(r"[+-]?[0-9]+", resource):
             message = f"{what} id must be an integer, but it is: {resource}"
-            raise KafkaError(ErrorCode.INVALID_REQUEST, message) from None
-        if str(number) != self._node:
-            message = f"Unexpected broker id, expected {expected}, but received {resource}"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+        if str(int(resource)) != self._node:
+            message = f"Unexpected broker id, expected {expected} but received {resource}"
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 

@@ -21,7 +21,7 @@ themselves, after a pause, and must know that nothing was written.
 | code | librdkafka | Java | kafka-python | aiokafka | kafkajs |
 |---|---|---|---|---|---|
 | 19 NOT_ENOUGH_REPLICAS | retry, not persisted | retry | retry | retry | retry |
-| 89 THROTTLING_QUOTA_EXCEEDED | gives up | retry | retry | unknown: gives up | retry |
+| 89 THROTTLING_QUOTA_EXCEEDED | gives up | retry | retry | gives up | gives up |
 | 7 REQUEST_TIMED_OUT | retry, perhaps persisted | retry | retry | retry | retry |
 | 56 KAFKA_STORAGE_ERROR | retry, new metadata | retry, new metadata | same | retry | retry |
 

@@ -179,6 +179,8 @@ def test_the_broker_tells_all_its_settings(desk: Desk) -> None:
         (BROKER, "2", BAD, "Unexpected broker id, expected 1 or empty string, but received 2"),
         (BROKER, "x", BAD, "Broker id must be an integer, but it is: x"),
         (8, "", BAD, "Broker id must not be empty"),
+        (8, "2", BAD, "Unexpected broker id, expected 1 but received 2"),
+        (8, "x", BAD, "Broker id must be an integer, but it is: x"),
         (16, "", BAD, "Client metrics subscription name must not be empty"),
         (32, "", BAD, "Group name must not be empty"),
         (0, "x", BAD, "This most likely occurs because of a request being malformed by the cli"),

@@ -52,6 +52,8 @@ def describe(broker: Broker, kind: int, name: str) -> list[Described]:
         raise KafkaError(ErrorCode.INVALID_REQUEST, _UNKNOWN)
     if not name:
         raise KafkaError(ErrorCode.INVALID_REQUEST, _EMPTY[ResourceType(kind)])
+    if kind == ResourceType.BROKER_LOGGER:
+        broker.configs.check_node(name, "Broker", f"{broker.node_id}")
     return []
 
 

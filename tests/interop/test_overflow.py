@@ -1,0 +1,152 @@
+"""Real producers against a topic that pushes back or drops, with a consumer that is slow.
+
+The consumer begins to read only when the broker has refused something, so every producer here has
+been told NOT_ENOUGH_REPLICAS and has had to send again by itself.
+"""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import aiokafka
+import confluent_kafka
+import kafka
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+from headwater.delivery.broker import overflow
+from headwater.testing.broker import EmbeddedBroker
+
+RECORDS = 300
+VALUE_BYTES = 1_000
+BOUND_BYTES = 100_000
+WAIT_S = 60.0
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedBroker]:
+    # The delays alone would keep a short test below the bound; here the refusals are the subject.
+    monkeypatch.setattr(overflow, "DELAY_MS_MAX", 5)
+    with EmbeddedBroker() as broker:
+        yield broker
+
+
+def create(broker: EmbeddedBroker, policy: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    configs = {"headwater.overflow": policy, "headwater.overflow.bytes": str(BOUND_BYTES)}
+    admin.create_topics([NewTopic("t", 1, 1, config=configs)])["t"].result(WAIT_S)
+
+
+def values() -> list[bytes]:
+    return [str(index).encode().ljust(VALUE_BYTES, b".") for index in range(RECORDS)]
+
+
+def with_confluent(*, idempotent: bool) -> Callable[[str], int]:
+    def produce(bootstrap: str) -> int:
+        producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": idempotent,
+                "max.in.flight.requests.per.connection": 5 if idempotent else 1,
+                "batch.size": 16_384,
+            }
+        )
+        delivered: list[object] = []
+        for value in values():
+            producer.produce("t", value, callback=lambda error, _: delivered.append(error))
+        producer.flush(WAIT_S)
+        return delivered.count(None)
+
+    return produce
+
+
+def with_kafka_python(bootstrap: str) -> int:
+    producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, acks="all")
+    sent = [producer.send("t", value) for value in values()]
+    for future in sent:
+        future.get(timeout=WAIT_S)
+    producer.close()
+    return len(sent)
+
+
+def with_aiokafka(bootstrap: str) -> int:
+    async def produce() -> int:
+        producer = aiokafka.AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all")
+        await producer.start()
+        sent = [await producer.send("t", value) for value in values()]
+        await asyncio.gather(*sent)
+        await producer.stop()
+        return len(sent)
+
+    return asyncio.run(produce())
+
+
+def consume(bootstrap: str, until: Callable[[list[bytes]], bool]) -> list[bytes]:
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "slow",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.subscribe(["t"])
+    received: list[bytes] = []
+    while not until(received):
+        message = consumer.poll(0.1)
+        if message is not None:
+            assert message.error() is None, message.error()
+            received.append(message.value() or b"")
+            if len(received) % 10 == 0:
+                consumer.commit(asynchronous=False)
+    consumer.close()
+    return received
+
+
+def wait_for_a_refusal(broker: EmbeddedBroker) -> None:
+    counters = broker.node.broker.overflow.counters
+    end_s = time.monotonic() + WAIT_S
+    while ("t", 0) not in counters or not counters["t", 0].refused:
+        assert time.monotonic() < end_s, "nothing was refused"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    "produce",
+    [
+        pytest.param(with_confluent(idempotent=True), id="confluent-idempotent"),
+        pytest.param(with_confluent(idempotent=False), id="confluent"),
+        pytest.param(with_kafka_python, id="kafka-python"),
+        pytest.param(with_aiokafka, id="aiokafka"),
+    ],
+)
+def test_every_producer_waits_until_the_slow_consumer_has_caught_up(
+    broker: EmbeddedBroker, produce: Callable[[str], int]
+) -> None:
+    create(broker, "backpressure")
+    outcome: dict[str, Any] = {}
+
+    def run() -> None:
+        outcome["delivered"] = produce(broker.bootstrap_servers)
+
+    producer = threading.Thread(target=run)
+    producer.start()
+    wait_for_a_refusal(broker)
+    received = consume(broker.bootstrap_servers, lambda got: len(got) >= RECORDS)
+    producer.join(WAIT_S)
+
+    assert outcome == {"delivered": RECORDS}
+    assert received == values(), "nothing lost, nothing twice, nothing out of order"
+
+
+def test_a_slow_consumer_of_a_dropping_topic_gets_the_newest(broker: EmbeddedBroker) -> None:
+    create(broker, "drop")
+    assert with_confluent(idempotent=True)(broker.bootstrap_servers) == RECORDS
+    received = consume(broker.bootstrap_servers, lambda got: values()[-1] in got)
+
+    assert received == values()[-len(received) :]
+    assert sum(map(len, received)) <= BOUND_BYTES + 20_000
+    dropped = broker.node.broker.overflow.counters["t", 0].dropped_records
+    assert dropped == RECORDS - len(received) > 0
