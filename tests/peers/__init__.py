@@ -99,9 +99,10 @@ def java(
 
 
 def compile_java(source: Path, into: Path, *, jars: Jars = "kafka-4.3") -> Path:
-    """Compile one Java source file against a peer's jars; gives the folder of its classes."""
+    """Compile a Java source, and what it uses beside it; gives the folder of its classes."""
     into.mkdir(parents=True, exist_ok=True)
-    command = ["javac", "-nowarn", "-d", str(into), "-cp", classpath(jars), str(source)]
+    command = ["javac", "-nowarn", "-d", str(into), "-cp", classpath(jars)]
+    command += ["-sourcepath", str(source.parent), str(source)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode != 0:
         msg = f"{source.name} does not compile against {jars}\n{done.stderr}"
