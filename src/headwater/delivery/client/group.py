@@ -80,6 +80,11 @@ class GroupConsumer:
         """The partitions that are ours at present."""
         return sorted(self._consumer.positions)
 
+    @property
+    def positions(self) -> dict[Place, int]:
+        """The offset that is read next in each of our partitions."""
+        return self._consumer.positions
+
     def poll(self, timeout_s: float = 1.0) -> list[Message]:
         """Return what our partitions have; join or rejoin the group first if that is due."""
         if self._heart is None or self._heart.rejoin.is_set():

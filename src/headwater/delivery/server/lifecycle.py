@@ -18,7 +18,7 @@ from headwater.delivery.server.buffers import RequestMemory
 from headwater.delivery.server.committer import Committer
 from headwater.delivery.server.dispatch import Dispatcher
 from headwater.delivery.server.listener import Listener
-from headwater.log.store import LogStore
+from headwater.log.store import LogStore, Recovery
 
 _log = logging.getLogger(__name__)
 
@@ -91,8 +91,9 @@ async def start_node(
     chance: Chance,
     listen: tuple[str, int],
     advertise: tuple[str, int] | None = None,
+    progress: Callable[[Recovery], None] | None = None,
 ) -> Node:
-    """Recover the log, then open the port."""
+    """Recover the log, then open the port; ``progress`` hears how far recovery has come."""
     loop = asyncio.get_running_loop()
     store = LogStore.open(
         disk,
@@ -101,6 +102,7 @@ async def start_node(
         topic_defaults=settings.topic_defaults(),
         clock=clock,
         chance=chance,
+        progress=progress,
     )
     failed: asyncio.Future[OSError] = loop.create_future()
 

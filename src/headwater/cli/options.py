@@ -1,0 +1,144 @@
+"""Options that several commands share.
+
+This file alone decides how a command names its broker, its time-out and its output, and what it
+gets from them: a `Session`.
+"""
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import click
+
+from headwater.base.settings.setting import nearest
+from headwater.cli import output, run_file
+from headwater.cli.errors import CommandError, Exit
+from headwater.delivery.client.cluster import Cluster, TopicInfo
+
+BOOTSTRAP_VARIABLE = "HEADWATER_BOOTSTRAP"
+_FALLBACK = "localhost:9092"
+
+
+def examples(*lines: str) -> str:
+    """Return the end of a command's help."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def broker_address(given: str | None) -> str:
+    """Return where the broker is: as told, else the one of this folder, else the usual port."""
+    if given:
+        return given
+    running = run_file.find(run_file.DEFAULT_DATA)
+    return running.address if running else _FALLBACK
+
+
+class Session:
+    """What a command needs to talk to a broker and to a person.
+
+    Attributes:
+        as_json: Whether programs read the output.
+    """
+
+    def __init__(self, bootstrap: str | None, *, timeout_s: float, as_json: bool) -> None:
+        """Nothing is connected before ``cluster`` is asked for."""
+        self._bootstrap = bootstrap
+        self._timeout_s = timeout_s
+        self._cluster: Cluster | None = None
+        self.as_json = as_json
+
+    @property
+    def cluster(self) -> Cluster:
+        """The brokers."""
+        if self._cluster is None:
+            address = broker_address(self._bootstrap)
+            self._cluster = Cluster(address, client_id="headwater-cli", timeout_s=self._timeout_s)
+        return self._cluster
+
+    def topic(self, name: str) -> TopicInfo:
+        """Return a topic, or say which one was probably meant."""
+        topics = self.cluster.topics()
+        if name in topics:
+            return topics[name]
+        raise topic_not_found(name, topics)
+
+    def tell(self, document: Mapping[str, object], sentence: str) -> None:
+        """Report what was done, to whoever reads."""
+        if self.as_json:
+            output.document(document)
+        else:
+            output.say(sentence)
+
+    def __enter__(self) -> Self:
+        """Use the session in a with block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close all connections."""
+        if self._cluster is not None:
+            self._cluster.close()
+
+
+def topic_not_found(name: str, known: Mapping[str, object]) -> CommandError:
+    """Return the error for a topic that does not exist, with the one that was probably meant."""
+    close = nearest(name, known)
+    message = f"topic {name!r} not found" + (f" - did you mean {close!r}?" if close else "")
+    hint = f"create it with: headwater topic create {name} (all topics: headwater topic ls)"
+    return CommandError(Exit.NOT_FOUND, "TOPIC_NOT_FOUND", message, hint=hint)
+
+
+Command = Callable[..., Any]
+
+_BOOTSTRAP = click.option(
+    "-b",
+    "--bootstrap",
+    metavar="HOST:PORT",
+    envvar=BOOTSTRAP_VARIABLE,
+    help="The broker. [default: the one of ./headwater-data, else localhost:9092; "
+    f"${BOOTSTRAP_VARIABLE}]",
+)
+_TIMEOUT = click.option(
+    "--timeout",
+    "timeout_s",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0.1),
+    default=30.0,
+    help="How long to wait for an answer.  [default: 30]",
+)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Write JSON, errors on standard error included."
+)
+
+
+def with_session(command: Command) -> Command:
+    """Give the command ``session``, and the options that make it."""
+
+    @functools.wraps(command)
+    def run(*args: Any, bootstrap: str | None, timeout_s: float, as_json: bool, **rest: Any) -> Any:  # noqa: ANN401 - whatever the command takes and gives
+        with Session(bootstrap, timeout_s=timeout_s, as_json=as_json) as session:
+            return command(*args, session=session, **rest)
+
+    return json_option(_TIMEOUT(_BOOTSTRAP(run)))
+
+
+def parse_pairs(pairs: tuple[str, ...], what: str) -> dict[str, str]:
+    """Read ``NAME=VALUE`` arguments."""
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"{what} {pair!r} must be NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def want_yes(*, given: bool, what: str) -> None:
+    """Refuse what cannot be undone unless it was confirmed: by --yes, or at the terminal."""
+    if given:
+        return
+    interactive = os.isatty(0) and os.isatty(2)
+    if interactive and click.confirm(f"{what} Go on?", err=True):
+        return
+    raise CommandError(
+        Exit.IN_THE_WAY, "NOT_CONFIRMED", f"{what} Nothing was done.", hint="repeat it with --yes"
+    )

@@ -1,0 +1,134 @@
+"""Where in a topic: words for offsets.
+
+This file alone decides how people name a place in a log, and which offset that is per partition:
+
+    beginning, end      the first record there is; behind the last one
+    1042                this offset, in every partition
+    -100                100 records before the end of each partition
+    -10m, -1h30m, -2d   so long ago; also s and w
+    2026-11-15T10:00    that moment, in local time unless it ends with Z or +02:00
+    @1763200000000      that moment, in milliseconds since 1970
+
+An offset outside a partition is moved to its nearest edge, and the move is reported: nobody is
+shown less than was asked for without being told.
+"""
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+
+import click
+
+from headwater.delivery.client import admin
+from headwater.delivery.client.admin import EARLIEST, LATEST, Place
+from headwater.delivery.client.cluster import Cluster, TopicInfo
+
+FORMS = "beginning, end, an offset, -100 (records), -10m (ago), 2026-11-15T10:00 or @MILLISECONDS"
+
+_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_AGO = re.compile(r"-(?:\d+(?:ms|[smhdw]))+")
+_AGO_PART = re.compile(r"(\d+)(ms|[smhdw])")
+_NUMBER = re.compile(r"-?\d+")
+
+
+class Kind(Enum):
+    """What the number of a position counts."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    OFFSET = "offset"
+    BEFORE_END = "before end"
+    TIME = "time"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in every partition of a topic."""
+
+    kind: Kind
+    number: int = 0
+
+
+@dataclass(slots=True)
+class Resolved:
+    """Offsets, and where they are not what was asked for."""
+
+    offsets: dict[Place, int]
+    moved: list[str] = field(default_factory=list)
+
+
+def parse(text: str) -> Position:
+    """Read a position.
+
+    Raises:
+        click.UsageError: The text is none of the forms.
+    """
+    word = text.strip()
+    if word in {"beginning", "earliest", "start"}:
+        return Position(Kind.EARLIEST)
+    if word in {"end", "latest"}:
+        return Position(Kind.LATEST)
+    if _NUMBER.fullmatch(word):
+        number = int(word)
+        if word.startswith("-"):
+            return Position(Kind.BEFORE_END, -number)
+        return Position(Kind.OFFSET, number)
+    if _AGO.fullmatch(word):
+        return Position(Kind.TIME, time.time_ns() // 1_000_000 - duration_ms(word[1:]))
+    if word.startswith("@") and word[1:].isdecimal():
+        return Position(Kind.TIME, int(word[1:]))
+    try:
+        return Position(Kind.TIME, int(datetime.fromisoformat(word).timestamp() * 1000))
+    except (ValueError, OverflowError):
+        raise click.UsageError(f"{text!r} is no position: use {FORMS}") from None
+
+
+def duration_ms(text: str) -> int:
+    """Read "10m" or "1h30m".
+
+    Raises:
+        click.UsageError: The text is no time span.
+    """
+    parts = _AGO_PART.findall(text)
+    if not parts or "".join(amount + unit for amount, unit in parts) != text:
+        raise click.UsageError(f"{text!r} is no time span: use 20s, 10m, 1h30m or 2d")
+    return sum(int(amount) * _UNITS_MS.get(unit, 1) for amount, unit in parts)
+
+
+def places_of(topic: TopicInfo, partition: int | None = None) -> list[Place]:
+    """Return a topic's partitions, or the one that is wanted."""
+    numbers = [each.number for each in topic.partitions]
+    if partition is not None and partition not in numbers:
+        raise click.UsageError(
+            f"topic {topic.name!r} has no partition {partition}, only 0 to {max(numbers)}"
+        )
+    return [(topic.name, number) for number in numbers if partition in {None, number}]
+
+
+def resolve(cluster: Cluster, places: Sequence[Place], position: Position) -> Resolved:
+    """Return the offset that a position means in each partition."""
+    if not places:
+        return Resolved({})
+    if position.kind is Kind.EARLIEST:
+        return Resolved(admin.list_offsets(cluster, dict.fromkeys(places, EARLIEST)))
+    if position.kind is Kind.LATEST:
+        return Resolved(admin.list_offsets(cluster, dict.fromkeys(places, LATEST)))
+    if position.kind is Kind.TIME:
+        return Resolved(admin.list_offsets(cluster, dict.fromkeys(places, position.number)))
+    first = admin.list_offsets(cluster, dict.fromkeys(places, EARLIEST))
+    end = admin.list_offsets(cluster, dict.fromkeys(places, LATEST))
+    if position.kind is Kind.BEFORE_END:
+        return Resolved({at: max(first[at], end[at] - position.number) for at in places})
+    resolved = Resolved({})
+    for place in places:
+        offset = min(max(position.number, first[place]), end[place])
+        resolved.offsets[place] = offset
+        if offset != position.number:
+            resolved.moved.append(
+                f"{place[0]}-{place[1]} has offsets {first[place]} to {end[place]}: "
+                f"{position.number} became {offset}"
+            )
+    return resolved

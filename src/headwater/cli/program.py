@@ -1,0 +1,124 @@
+"""The program `headwater`: its commands, and how it ends.
+
+This file alone decides which commands exist and what becomes of whatever they raise. A command's
+module is loaded when the command is called: `headwater --help` loads none.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import click
+
+COMMON_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+class _Lazy(NamedTuple):
+    """Where a command lives, and what the list of commands says of it."""
+
+    module: str
+    function: str
+    summary: str
+
+
+_SECTIONS: dict[str, dict[str, _Lazy]] = {
+    "Broker": {
+        "up": _Lazy("headwater.cli.up", "up", "Run a broker."),
+        "down": _Lazy("headwater.cli.down", "down", "Stop the broker of a data directory."),
+        "status": _Lazy("headwater.cli.status", "status", "Show what a broker holds."),
+    },
+    "Data": {
+        "topic": _Lazy("headwater.cli.topics", "topic", "List, create, change and delete topics."),
+        "produce": _Lazy("headwater.cli.produce", "produce", "Write lines as records."),
+        "tail": _Lazy("headwater.cli.tail", "tail", "Read records, old ones or as they come."),
+    },
+    "Help": {
+        "version": _Lazy("headwater.cli.version", "version", "Show the version."),
+    },
+}
+_COMMANDS = {name: lazy for section in _SECTIONS.values() for name, lazy in section.items()}
+
+
+class _Program(click.Group):
+    """A group whose commands are loaded one at a time."""
+
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - the signature is click's
+        cmd_name: str,
+    ) -> click.Command | None:
+        lazy = _COMMANDS.get(cmd_name)
+        if lazy is None:
+            return None
+        command = getattr(importlib.import_module(lazy.module), lazy.function)
+        assert isinstance(command, click.Command)
+        return command
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - as above
+        return list(_COMMANDS)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in _COMMANDS and not args[0].startswith("-"):
+            raise click.exceptions.NoSuchCommand(args[0], possibilities=_COMMANDS, ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - as above
+        formatter: click.HelpFormatter,
+    ) -> None:
+        for section, commands in _SECTIONS.items():
+            with formatter.section(section):
+                formatter.write_dl([(name, lazy.summary) for name, lazy in commands.items()])
+
+
+@click.group(
+    cls=_Program,
+    context_settings=COMMON_SETTINGS,
+    epilog="""\b
+Examples:
+  headwater up                                  run a broker on ./headwater-data
+  headwater topic create orders -p 3
+  seq 10 | headwater produce orders
+  headwater tail orders --from beginning -e
+
+All commands that talk to a broker work against Apache Kafka too: --bootstrap HOST:PORT.""",
+)
+def program() -> None:
+    """A durable, partitioned log that speaks the Kafka protocol."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    as_json = "--json" in given
+    try:
+        result = program.main(given, prog_name="headwater", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return 2
+    except BrokenPipeError:
+        # Whoever read our output has seen enough. What is left must not be written at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        return 130
+    except Exception as error:  # noqa: BLE001 - told below, or raised again
+        return _tell(error, as_json=as_json)
+    return result if isinstance(result, int) else 0
+
+
+def _tell(error: Exception, *, as_json: bool) -> int:
+    # Loaded only now: what failed has loaded most of it anyway.
+    errors = importlib.import_module("headwater.cli.errors")
+    base = importlib.import_module("headwater.base.errors")
+    if isinstance(error, click.ClickException):
+        return int(errors.tell_usage(error, as_json=as_json))
+    if isinstance(error, base.HeadwaterError):
+        return int(errors.tell(error, as_json=as_json))
+    raise error

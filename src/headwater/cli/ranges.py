@@ -1,0 +1,107 @@
+"""Reading a range of a topic, or a topic from somewhere on.
+
+This file alone decides when a range has been read to its end, and what happens to a reader whose
+place falls off the log or whose broker goes away for a moment. Ends are offsets that were there
+when reading began, so a range ends even while somebody keeps writing.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+
+from headwater.base.errors import ErrorCode, KafkaError
+from headwater.delivery.client import admin
+from headwater.delivery.client.admin import EARLIEST, Place
+from headwater.delivery.client.cluster import Cluster
+from headwater.delivery.client.consumer import Consumer, Message
+from headwater.delivery.client.errors import BrokerUnreachableError
+
+_RETRY_PAUSE_S = 0.2
+
+
+class RangeReader:
+    """Reads partitions from their starts to their ends, or for ever.
+
+    Attributes:
+        scanned: How many records were read so far.
+        lost: How many offsets fell off the log before they were read.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        starts: Mapping[Place, int],
+        ends: Mapping[Place, int] | None,
+        *,
+        on_loss: Callable[[str], None],
+    ) -> None:
+        """Take the first offset of each partition and, if there is an end, those behind the last.
+
+        Args:
+            cluster: Where from.
+            starts: What to read, from which offset on.
+            ends: Where to stop, or None to wait for more.
+            on_loss: Is told when records were removed before they were read.
+        """
+        self._cluster = cluster
+        self._ends = ends
+        self._on_loss = on_loss
+        self._consumer = Consumer(cluster)
+        self._consumer.assign(starts)
+        self._drop_finished()
+        self.scanned = 0
+        self.lost = 0
+
+    @property
+    def done(self) -> bool:
+        """Whether every partition has been read to its end."""
+        return self._ends is not None and not self._consumer.positions
+
+    def read(self, timeout_s: float = 1.0) -> list[Message]:
+        """Return the next records; none when nothing came in time.
+
+        Raises:
+            BrokerUnreachableError: Nobody has answered for as long as the cluster's time-out.
+        """
+        deadline_s = time.monotonic() + self._cluster.timeout_s
+        while True:
+            try:
+                messages = self._consumer.poll(timeout_s)
+                break
+            except KafkaError as error:
+                if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+                    raise
+                self._skip_what_is_gone()
+            except BrokerUnreachableError:
+                if time.monotonic() > deadline_s:
+                    raise
+                time.sleep(_RETRY_PAUSE_S)
+        if self._ends is not None:
+            ends = self._ends
+            messages = [each for each in messages if each.offset < ends[each.topic, each.partition]]
+            self._drop_finished()
+        self.scanned += len(messages)
+        return messages
+
+    def _drop_finished(self) -> None:
+        if self._ends is None:
+            return
+        left = {
+            place: offset
+            for place, offset in self._consumer.positions.items()
+            if offset < self._ends[place]
+        }
+        self._consumer.assign(left)
+
+    def _skip_what_is_gone(self) -> None:
+        positions = self._consumer.positions
+        first = admin.list_offsets(self._cluster, dict.fromkeys(positions, EARLIEST))
+        for (topic, partition), offset in positions.items():
+            begins = first[topic, partition]
+            if begins > offset:
+                self.lost += begins - offset
+                self._on_loss(
+                    f"{topic}-{partition} begins at offset {begins} by now: "
+                    f"{offset} to {begins - 1} are gone"
+                )
+        self._consumer.assign({at: max(offset, first[at]) for at, offset in positions.items()})
+        self._drop_finished()
