@@ -108,7 +108,6 @@ class LeaderEpochs:
                 return None
             for line in lines:
                 epoch, start = map(int, line.split())
-                # Kafka may list an epoch that took over an empty one's offset.
                 if epoch <= epochs.latest or start < 0:
                     return None
                 epochs.assign(epoch, start)

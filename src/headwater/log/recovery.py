@@ -19,6 +19,7 @@ Index entries beyond, producers and epochs are made anew from the batches: produ
 newest good snapshot that is not ahead of the scan.
 """
 
+import contextlib
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -261,11 +262,13 @@ class _Search:
         for segment in self.segments[max(bisect_right(bases, start) - 1, 0) :]:
             if start >= upto_offset or segment.base_offset >= upto_offset:
                 break
-            for _, header in segment.headers(segment.position_of(start)):
-                if header.base_offset >= upto_offset:
-                    break
-                if header.producer_id >= 0 and header.base_offset >= start:
-                    producers.replay(header)
+            # Damage down here is the readers' to find: it stops no start.
+            with contextlib.suppress(CorruptRecordError):
+                for _, header in segment.headers(segment.position_of(start)):
+                    if header.base_offset >= upto_offset:
+                        break
+                    if header.producer_id >= 0 and header.base_offset >= start:
+                        producers.replay(header)
         return producers
 
     # After any other end.
@@ -283,33 +286,31 @@ class _Search:
                 self._save_indexes(segment)
         epochs = self._read_epochs() or self._epochs_from_batches(first)
         scan = _Scan(self._expected, epochs)
-        start_offset = self._scan(first, scan)
+        self._scan(first, scan)
         log_end_offset = scan.next_offset
         self._remove_snapshots_above(log_end_offset)
         epochs.truncate_from(log_end_offset)
-        producers = self._replay(start_offset)
-        for header in scan.produced:
-            if header.base_offset >= start_offset:
-                producers.replay(header)
-        found = self._found(epochs, log_end_offset, producers)
+        found = self._found(epochs, log_end_offset, scan.producers)
         epochs.truncate_before(found.log_start_offset)
         self._make_durable(first, epochs)
         return found
 
-    def _scan(self, first: int, scan: "_Scan") -> int:
-        """Scan segment after segment; return the offset up to which nothing was scanned."""
-        start_offset = -1
+    def _scan(self, first: int, scan: "_Scan") -> None:
+        """Scan segment after segment, and cut where the good batches end."""
         for at in range(first, len(self.segments)):
             segment = self.segments[at]
-            start = self._trusted_start(segment) if at == first else 0
             size = segment.size
-            good = scan.segment(segment, start)
-            if good == start > 0:
-                # Not one good batch where the index points: it is the index that is wrong.
-                start = 0
+            start = good = 0
+            if at == first:
+                start = self._trusted_start(segment)
+                scan.producers = self._replay(_offset_at(segment, start))
+                good = scan.segment(segment, start) if start > 0 else 0
+                if good == start > 0:
+                    # Not one good batch where the index points: it is the index that is wrong.
+                    scan.producers = self._replay(segment.base_offset)
+                    start = 0
+            if start == 0:
                 good = scan.segment(segment, 0)
-            if start_offset < 0:
-                start_offset = scan.first_offset
             self._report.scanned_bytes += good - start
             if good < size:
                 self._report.truncated_bytes = size - good
@@ -320,7 +321,6 @@ class _Search:
                     self._remove_segments_from(at + 1)
                     break
                 segment.finish()
-        return start_offset
 
     def _trusted_start(self, segment: Segment) -> int:
         """Keep the index entries below the recovery point; return where the last one points."""
@@ -404,9 +404,8 @@ class _Scan:
     """The state of a scan that goes from segment to segment.
 
     Attributes:
-        first_offset: Of the first batch that was scanned; the next offset where there was none.
         next_offset: Behind the last good batch.
-        produced: Headers of idempotent batches, to be replayed.
+        producers: As of there.
     """
 
     def __init__(self, expected: Expected, epochs: LeaderEpochs) -> None:
@@ -414,9 +413,8 @@ class _Scan:
         self._epochs = epochs
         self._latest_epoch_max = max(expected.leader_epoch, epochs.latest)
         self._epoch = -1
-        self.first_offset = -1
         self.next_offset = -1
-        self.produced: list[BatchHeader] = []
+        self.producers = ProducerState()
 
     def may_follow(self, base_offset: int) -> bool:
         """Tell whether a batch or a segment may start here, given what came before."""
@@ -449,21 +447,25 @@ class _Scan:
                 or not self._epoch <= header.leader_epoch <= self._latest_epoch_max
             ):
                 break
-            if self.first_offset < 0:
-                self.first_offset = base_offset
             if header.leader_epoch > self._epoch:
                 self._epoch = header.leader_epoch
                 if header.leader_epoch > self._epochs.latest:
                     self._epochs.assign(header.leader_epoch, base_offset)
             if header.producer_id >= 0:
-                self.produced.append(header)
+                self.producers.replay(header)
             end = position + header.batch_length + SIZE_OVERHEAD_BYTES
             segment.note(position, end - position, last_offset, header.max_timestamp, interval)
             self.next_offset = last_offset + 1
         segment.size = size
-        if self.first_offset < 0 <= self.next_offset:
-            self.first_offset = self.next_offset
         return end
+
+
+def _offset_at(segment: Segment, position: int) -> int:
+    """Return the offset of the batch at a position, the segment's own where there is none."""
+    with contextlib.suppress(CorruptRecordError):
+        for _, header in segment.headers(position):
+            return header.base_offset
+    return segment.base_offset
 
 
 def good_batches(file: File, start: int, size: int) -> Iterator[tuple[int, BatchHeader]]:

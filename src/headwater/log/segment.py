@@ -14,6 +14,7 @@ Handles: the appender is opened by the first append and never read through `File
 `release` closes what was idle since the call before.
 """
 
+import contextlib
 from collections.abc import Iterator
 from typing import Final
 
@@ -271,18 +272,19 @@ class Segment:
             self.rebuild_indexes(INDEX_INTERVAL_BYTES)
 
     def rebuild_indexes(self, index_interval_bytes: int) -> None:
-        """Make both indexes anew from the headers of all batches."""
+        """Make both indexes anew from the headers of all batches, up to the first damaged one."""
         size = self.size
         self.set_indexes(OffsetIndex(self.base_offset), TimeIndex(self.base_offset))
         self.offset_index.file_is_longer = self.time_index.file_is_longer = True
-        for position, header in self.headers(0, size):
-            self.note(
-                position,
-                header.size_bytes,
-                header.last_offset,
-                header.max_timestamp,
-                index_interval_bytes,
-            )
+        with contextlib.suppress(CorruptRecordError):
+            for position, header in self.headers(0, size):
+                self.note(
+                    position,
+                    header.size_bytes,
+                    header.last_offset,
+                    header.max_timestamp,
+                    index_interval_bytes,
+                )
         self.size = size
         self.finish()
 

@@ -1,0 +1,541 @@
+"""A partition log: appending, rolling, reading, and what a full or broken disk does to it."""
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from headwater.base.disk import RealDisk
+from headwater.base.errors import ErrorCode, KafkaError, StorageError
+from headwater.base.record.batch import check_crc, parse_header
+from headwater.base.settings import TopicConfig
+from headwater.log.partition import PartitionLog
+from headwater.testing.manual_clock import ManualClock
+from headwater.testing.memory_disk import MemoryDisk
+from tests.log.helpers import (
+    NOW_MS,
+    SMALL,
+    append,
+    append_value,
+    commit,
+    make_batch,
+    open_log,
+    read_batches,
+    read_values,
+)
+
+HOUR_MS = 3_600_000
+
+
+def code_of(log: PartitionLog, batch: bytearray) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        append(log, batch)
+    return caught.value.code
+
+
+def names(disk: MemoryDisk) -> list[str]:
+    return disk.list_directory("/t-0")
+
+
+# Creating.
+
+
+def test_nothing_is_created_before_the_first_append() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+
+    assert disk.operations == 0
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (0, 0, 0)
+    assert log.read(0, 100, upto_offset=0, at_least_one=True) is None
+    assert not log.dirty()
+    assert log.checkpoint() == 0
+    log.close()
+    assert disk.operations == 0
+
+
+def test_a_log_without_files_goes_on_where_it_was() -> None:
+    log = open_log(MemoryDisk(), recovery_point=7, log_start_offset=5)
+
+    assert (log.log_start_offset, log.log_end_offset) == (7, 7)
+    assert append_value(log, b"v").base_offset == 7
+
+
+def test_the_first_append_makes_all_files() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk, leader_epoch=3)
+    append_value(log, b"v")
+    commit(log)
+
+    assert names(disk) == [
+        "00000000000000000000.log",
+        "leader-epoch-checkpoint",
+        "partition.metadata",
+    ]
+    content = disk.open_for_reading("/t-0/partition.metadata").read(100, 0)
+    assert content == b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw"
+
+
+def test_creation_on_a_full_disk_can_be_repeated() -> None:
+    refused = 0
+    for operation in range(1, 10):
+        disk = MemoryDisk()
+        log = open_log(disk)
+        disk.fail_at(operation, OSError(errno.ENOSPC, "no space"))
+        batch = make_batch([b"v"])
+        with contextlib.suppress(StorageError):
+            append(log, batch)
+        disk._faults.clear()
+        if log.log_end_offset == 0:
+            refused += 1
+            assert not log.failed
+            append(log, batch)
+        commit(log)
+        found = disk.after_power_cut(0, keep="nothing")
+        assert read_values(open_log(found)) == [(0, b"v")]
+    assert refused == 7
+
+
+# Appending.
+
+
+def test_offset_and_epoch_are_stamped_into_the_batch() -> None:
+    log = open_log(MemoryDisk(), leader_epoch=5)
+    append_value(log, b"first")
+    batch = make_batch([b"a", b"b", b"c"])
+    appended = append(log, batch)
+
+    assert appended[:2] == (1, 3)
+    header = parse_header(batch)
+    assert (header.base_offset, header.leader_epoch) == (1, 5)
+    assert check_crc(batch, 0, len(batch))
+    assert appended.log_append_time_ms == -1
+    assert read_batches(log)[1][1] == bytes(batch)
+
+
+def test_a_memoryview_is_appended_too() -> None:
+    log = open_log(MemoryDisk())
+    whole = bytearray(b"request") + make_batch([b"v"])
+    view = memoryview(whole)[7:]
+    log.append(view, parse_header(view))
+
+    assert read_values(log) == [(0, b"v")]
+
+
+def test_log_append_time_replaces_the_records_own() -> None:
+    clock = ManualClock(NOW_MS)
+    config = TopicConfig(message_timestamp_type="LogAppendTime")
+    log = open_log(MemoryDisk(), config=config, clock=clock)
+    batch = make_batch([b"v", b"w"], timestamps=[5])
+    appended = append(log, batch)
+
+    assert appended.log_append_time_ms == NOW_MS
+    header = parse_header(batch)
+    assert (header.max_timestamp, header.timestamp_type) == (NOW_MS, 1)
+    assert check_crc(batch, 0, len(batch))
+    found = log.offset_for_timestamp(NOW_MS - 10, upto_offset=2)
+    assert found is not None
+    assert found[:2] == (0, NOW_MS)
+
+
+def test_a_repetition_is_answered_with_its_append_time() -> None:
+    clock = ManualClock(NOW_MS)
+    config = TopicConfig(message_timestamp_type="LogAppendTime")
+    log = open_log(MemoryDisk(), config=config, clock=clock)
+    batch = make_batch([b"v"], producer_id=1, producer_epoch=0, base_sequence=0)
+    append(log, bytearray(batch))
+    clock.advance(1000)
+    again = append(log, batch)
+
+    assert (again.duplicate, again.base_offset, again.log_append_time_ms) == (True, 0, NOW_MS)
+    assert log.log_end_offset == 1
+
+
+@pytest.mark.parametrize(
+    "timestamp,allowed",
+    [
+        (NOW_MS + HOUR_MS, True),
+        (NOW_MS + HOUR_MS + 1, False),
+        (NOW_MS - 1000, True),
+        (NOW_MS - 1001, False),
+        (-1, True),
+    ],
+)
+def test_timestamps_must_be_near_the_brokers_time(timestamp: int, allowed: bool) -> None:
+    config = TopicConfig(message_timestamp_before_max_ms=1000)
+    log = open_log(MemoryDisk(), config=config)
+    batch = make_batch(timestamps=[timestamp])
+
+    if allowed:
+        append(log, batch)
+    else:
+        assert code_of(log, batch) == ErrorCode.INVALID_TIMESTAMP
+
+
+def test_a_batch_larger_than_a_segment_is_refused() -> None:
+    log = open_log(MemoryDisk(), config=TopicConfig(segment_bytes=1 << 20))
+    batch = make_batch([bytes(1 << 20)])
+
+    assert code_of(log, batch) == ErrorCode.RECORD_LIST_TOO_LARGE
+    assert log.log_end_offset == 0
+
+
+# Rolling.
+
+
+def base_offsets(log: PartitionLog) -> list[int]:
+    return [segment.base_offset for segment in log._segments]
+
+
+def test_a_segment_rolls_when_the_next_batch_would_exceed_it() -> None:
+    config = TopicConfig(segment_bytes=1 << 20)
+    log = open_log(MemoryDisk(), config=config)
+    size = len(make_batch([bytes(1000)]))
+    fitting = (1 << 20) // size
+    for _ in range(fitting + 1):
+        append_value(log, bytes(1000))
+
+    assert base_offsets(log) == [0, fitting]
+    assert log.size_bytes() == size * (fitting + 1)
+
+
+def test_a_segment_rolls_by_the_records_time() -> None:
+    clock = ManualClock(NOW_MS)
+    log = open_log(MemoryDisk(), config=TopicConfig(segment_ms=1000), clock=clock)
+    append_value(log, b"v", NOW_MS)
+    clock.advance(5000)
+    append_value(log, b"v", NOW_MS + 1000)
+    append_value(log, b"v", NOW_MS + 1001)
+
+    assert base_offsets(log) == [0, 2]
+
+
+def test_a_segment_without_timestamps_rolls_by_the_clock() -> None:
+    clock = ManualClock(NOW_MS)
+    log = open_log(MemoryDisk(), config=TopicConfig(segment_ms=1000), clock=clock)
+    append_value(log, b"v", -1)
+    clock.advance(1000)
+    append_value(log, b"v", -1)
+    clock.advance(1)
+    append_value(log, b"v", -1)
+
+    assert base_offsets(log) == [0, 2]
+
+
+def test_the_age_of_a_segment_survives_a_restart() -> None:
+    disk = MemoryDisk()
+    config = TopicConfig(segment_ms=1000)
+    log = open_log(disk, config=config)
+    append_value(log, b"v", NOW_MS)
+    log.close()
+    log = open_log(disk, config=config, clean=True)
+    append_value(log, b"v", NOW_MS + 1001)
+
+    assert base_offsets(log) == [0, 1]
+
+
+def test_a_segment_rolls_before_an_offset_leaves_the_range_of_its_index() -> None:
+    log = open_log(MemoryDisk())
+    append_value(log, b"v")
+    batch = make_batch([b"v"])
+    header = parse_header(batch)
+    # As compaction would leave it: two records that stand for two thousand million offsets.
+    batch[23:27] = (2**31 - 2).to_bytes(4, "big")
+    log.append(batch, header._replace(last_offset_delta=2**31 - 2))
+    assert base_offsets(log) == [0]
+    append_value(log, b"v")
+
+    assert base_offsets(log) == [0, 2**31]
+
+
+# Reading.
+
+
+def test_a_read_in_the_middle_of_a_batch_gives_all_of_it() -> None:
+    log = open_log(MemoryDisk())
+    batch = make_batch([b"a", b"b", b"c"])
+    append(log, batch)
+    extent = log.read(2, 10, upto_offset=3, at_least_one=True)
+
+    assert extent is not None
+    assert extent.read() == bytes(batch)
+    assert log.read(2, 10, upto_offset=3, at_least_one=False) is None
+    assert log.read(3, 10, upto_offset=3, at_least_one=True) is None
+
+
+def test_nothing_beyond_the_high_watermark_is_handed_out() -> None:
+    log = open_log(MemoryDisk())
+    for number in range(10):
+        append_value(log, b"%d" % number)
+        if number == 5:
+            commit(log)
+
+    assert log.high_watermark == 6
+    extent = log.read(0, 10_000, upto_offset=log.high_watermark, at_least_one=True)
+    assert extent is not None
+    assert parse_header(extent.read()[-extent.length // 6 :]).last_offset == 5
+    assert log.read(6, 10_000, upto_offset=log.high_watermark, at_least_one=True) is None
+
+
+def test_a_reader_keeps_a_removed_segment_alive(tmp_path: Path) -> None:
+    clock = ManualClock(NOW_MS)
+    log = open_log(RealDisk(), str(tmp_path / "t-0"), clock=clock)
+    for number in range(40):
+        append_value(log, b"%d" % number)
+    commit(log)
+    extent = log.read(0, 100_000, upto_offset=40, at_least_one=True)
+    assert extent is not None
+    content = extent.read()
+    clock.advance(SMALL.retention_ms + 1)
+    log.remove_expired(clock.now_ms())
+    clock.advance(SMALL.file_delete_delay_ms)
+    log.purge_deleted(clock.now_ms())
+
+    assert not list((tmp_path / "t-0").glob("00000000000000000000*"))
+    assert extent.read() == content
+    assert os.pread(extent.fileno(), extent.length, extent.position) == content
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts handles by /proc")
+def test_idle_handles_are_closed_and_opened_again(tmp_path: Path) -> None:
+    log = open_log(RealDisk(), str(tmp_path / "t-0"))
+    for number in range(60):
+        append_value(log, b"%d" % number)
+    commit(log)
+    assert len(read_values(log)) == 60
+
+    def open_handles() -> int:
+        paths = list(Path("/proc/self/fd").iterdir())
+        return sum(path.is_symlink() and path.readlink().is_relative_to(tmp_path) for path in paths)
+
+    assert open_handles() > len(base_offsets(log))
+    log.checkpoint()
+    log.checkpoint()
+    assert open_handles() == 0
+    assert len(read_values(log)) == 60
+    append_value(log, b"again")
+    commit(log)
+    assert len(read_values(log)) == 61
+
+
+# Durability.
+
+
+def test_the_page_cache_is_enough_where_flush_messages_says_so() -> None:
+    log = open_log(MemoryDisk(), config=TopicConfig(flush_messages=3))
+    append_value(log, b"v")
+    assert (log.high_watermark, log.synced_offset) == (1, 0)
+    assert not log.commit_due()
+    append(log, make_batch([b"v", b"w"]))
+    assert log.commit_due()
+    commit(log)
+    assert log.synced_offset == 3
+    assert not log.commit_due()
+
+
+def test_flush_ms_asks_for_a_commit_too() -> None:
+    clock = ManualClock(NOW_MS)
+    config = TopicConfig(flush_messages=1_000_000, flush_ms=500)
+    log = open_log(MemoryDisk(), config=config, clock=clock)
+    append_value(log, b"v")
+    clock.advance(499)
+    assert not log.commit_due()
+    clock.advance(1)
+    assert log.commit_due()
+
+
+def test_every_append_is_due_by_default() -> None:
+    log = open_log(MemoryDisk())
+    append_value(log, b"v")
+
+    assert (log.high_watermark, log.commit_due()) == (0, True)
+
+
+def test_turning_durability_off_shows_what_is_there() -> None:
+    log = open_log(MemoryDisk())
+    append_value(log, b"v")
+    log.config = TopicConfig(flush_messages=10)
+    assert log.high_watermark == 1
+    log.config = TopicConfig()
+    append_value(log, b"v")
+    assert log.high_watermark == 1
+
+
+def test_the_recovery_point_waits_for_the_indexes_of_a_closed_segment() -> None:
+    log = open_log(MemoryDisk())
+    append_value(log, b"v")
+    commit(log)
+    assert log.checkpoint() == 1
+    while len(log._segments) == 1:
+        append_value(log, b"v")
+    end = log.log_end_offset - 1
+    # The batches of the closed segment are durable, its index is not.
+    assert log.checkpoint() == 1
+    items = log.begin_commit()
+    assert log.checkpoint() == 1
+    for item in items:
+        item.sync()
+    log.end_commit()
+    assert log.checkpoint() == end + 1
+
+
+# Failing.
+
+
+def test_a_full_disk_refuses_and_later_takes_again() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    for number in range(3):
+        append_value(log, b"%d" % number)
+    commit(log)
+    disk.capacity_bytes = disk.used_bytes() + 30
+    for _ in range(3):
+        with pytest.raises(StorageError, match="full"):
+            append_value(log, b"too much")
+    assert (log.failed, log.log_end_offset) == (False, 3)
+    assert [value for _, value in read_values(log)] == [b"0", b"1", b"2"]
+    log.trim(1)
+
+    disk.capacity_bytes = None
+    append_value(log, b"again")
+    commit(log)
+    found = open_log(disk.after_power_cut(0, keep="nothing"))
+    assert [value for _, value in read_values(found)] == [b"0", b"1", b"2", b"again"]
+
+
+def test_a_sequence_number_is_not_used_up_by_a_failed_append() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    batch = make_batch([b"v"], producer_id=1, producer_epoch=0, base_sequence=0)
+    append(log, bytearray(batch))
+    batch = make_batch([b"w"], producer_id=1, producer_epoch=0, base_sequence=1)
+    disk.fail_at(disk.operations + 1, OSError(errno.ENOSPC, "no space"))
+    with pytest.raises(StorageError):
+        append(log, bytearray(batch))
+
+    appended = append(log, batch)
+    assert (appended.base_offset, appended.duplicate) == (1, False)
+
+
+def test_a_broken_disk_is_final() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    append_value(log, b"v")
+    commit(log)
+    disk.fail_at(disk.operations + 1, OSError(errno.EIO, "broken"))
+    with pytest.raises(StorageError) as caught:
+        append_value(log, b"w")
+    assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.failed
+
+    with pytest.raises(StorageError):
+        append_value(log, b"w")
+    with pytest.raises(StorageError):
+        log.close()
+    assert read_values(log) == [(0, b"v")]
+    assert log.checkpoint() <= log.synced_offset
+
+
+def test_a_partial_batch_that_cannot_be_removed_is_final() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    append_value(log, b"v")
+    disk.fail_at(disk.operations + 1, OSError(errno.ENOSPC, "no space"))
+    disk.fail_at(disk.operations + 2, OSError(errno.EIO, "broken"))
+    with pytest.raises(StorageError):
+        append_value(log, b"w")
+
+    assert log.failed
+
+
+def test_a_failed_sync_is_final() -> None:
+    log = open_log(MemoryDisk())
+    append_value(log, b"v")
+    log.begin_commit()
+    log.fail("the disk did not take it")
+
+    with pytest.raises(StorageError, match="did not take it"):
+        append_value(log, b"w")
+    assert log.high_watermark == 0
+
+
+def test_a_roll_on_a_full_disk_keeps_the_indexes_in_memory() -> None:
+    reference = open_log(MemoryDisk())
+    append_value(reference, b"v")
+    while len(reference._segments) == 1:
+        append_value(reference, b"v")
+    count = reference.log_end_offset
+    for operation in range(1, 12):
+        disk = MemoryDisk()
+        log = open_log(disk)
+        for _ in range(count - 1):
+            append_value(log, b"v")
+        commit(log)
+        disk.fail_at(disk.operations + operation, OSError(errno.ENOSPC, "no space"))
+        with contextlib.suppress(StorageError):
+            append_value(log, b"v")
+        disk._faults.clear()
+        if log.log_end_offset < count:
+            append_value(log, b"v")
+        assert not log.failed
+        assert base_offsets(log) == base_offsets(reference)
+        commit(log)
+        assert log.checkpoint() == count
+        for suffix in (".index", ".timeindex"):
+            path = f"/t-0/00000000000000000000{suffix}"
+            expected = reference._disk.open_for_reading(path)
+            found = disk.after_power_cut(0, keep="nothing").open_for_reading(path)
+            assert found.read(1000, 0) == expected.read(1000, 0) != b""
+
+
+def test_an_abandoned_log_holds_its_files_until_the_commit_ends(tmp_path: Path) -> None:
+    log = open_log(RealDisk(), str(tmp_path / "t-0"))
+    append_value(log, b"v")
+    (tmp_path / "t-0").rename(tmp_path / "t-0.gone-delete")
+    items = log.begin_commit()
+    log.abandon()
+    for item in items:
+        item.sync()
+    log.end_commit()
+
+    assert log.high_watermark == 1
+    assert len(log._segments) == 0
+
+
+# Asking.
+
+
+def test_bytes_are_counted_from_the_batch_of_an_offset() -> None:
+    log = open_log(MemoryDisk())
+    sizes = []
+    for number in range(20):
+        batch = make_batch([b"x" * number, b"y"])
+        append(log, batch)
+        sizes.append(len(batch))
+
+    for number in range(20):
+        assert log.bytes_from(2 * number) == log.bytes_from(2 * number + 1) == sum(sizes[number:])
+    assert log.bytes_from(40) == 0
+    assert log.size_bytes() == sum(sizes)
+
+
+def test_the_epochs_of_several_runs_are_told() -> None:
+    disk = MemoryDisk()
+    for epoch in (0, 1, 4):
+        log = open_log(disk, leader_epoch=epoch)
+        append_value(log, b"v")
+        append_value(log, b"v")
+        commit(log)
+
+    assert [log.epoch_for_offset(offset) for offset in range(7)] == [0, 0, 1, 1, 4, 4, 4]
+    assert [log.epoch_end_offset(epoch) for epoch in (0, 1, 2, 4, 5)] == [
+        (0, 2),
+        (1, 4),
+        (1, 4),
+        (4, 6),
+        (-1, -1),
+    ]
+    log = open_log(disk, leader_epoch=7)
+    assert log.epoch_end_offset(7) == (7, 6)
+    assert log.epoch_end_offset(4) == (4, 6)
