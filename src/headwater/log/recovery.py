@@ -38,7 +38,13 @@ from headwater.base.record.batch import (
 )
 from headwater.base.record.crc import crc32c
 from headwater.log.epochs import LeaderEpochs
-from headwater.log.index import OffsetIndex, TimeIndex
+from headwater.log.index import (
+    OFFSET_ENTRY_BYTES,
+    RELATIVE_OFFSET_MAX,
+    TIME_ENTRY_BYTES,
+    OffsetIndex,
+    TimeIndex,
+)
 from headwater.log.leftovers import clear_leftovers
 from headwater.log.names import (
     INDEX,
@@ -148,6 +154,7 @@ class _Search:
         self._directory = directory
         self._expected = expected
         self._report = RecoveryReport()
+        self._indexes_are_good = True
         self._names = clear_leftovers(disk, directory)
         self._check_topic_id()
         self.segments: list[Segment] = []
@@ -202,24 +209,47 @@ class _Search:
     def resume(self) -> Found | None:
         """Go on where a clean stop left off; None where the files say that there was none."""
         active = self.segments[-1]
-        indexes = {offset_name(active.base_offset, suffix) for suffix in (INDEX, TIME_INDEX)}
         epochs = self._read_epochs()
-        if not self._metadata_is_good or epochs is None or not indexes <= self._names:
+        if not self._metadata_is_good or epochs is None:
             return None
+        self._indexes_are_good = self._load_indexes(active, below_offset=1 << 63)
+        latest, _ = active.time_index.last()
         log_end_offset = active.base_offset
         size = active.size
         end = active.offset_index.last_position()
-        try:
+        with contextlib.suppress(CorruptRecordError):
             for position, header in active.headers(end, size):
                 self._note(active, position, header)
                 log_end_offset = header.next_offset
                 end = position + header.size_bytes
-        except CorruptRecordError:
-            end = -1
-        if end != size:
+                # A clean stop ends the time index with the largest timestamp of all.
+                self._indexes_are_good &= header.max_timestamp <= latest
+        if end != size or not self._indexes_are_good:
             active.size = size
             return None
         return self._found(epochs, log_end_offset, self._replay(log_end_offset))
+
+    def _load_indexes(self, segment: Segment, *, below_offset: int) -> bool:
+        """Keep the index entries below an offset that can be right; tell whether all were."""
+        names = [offset_name(segment.base_offset, suffix) for suffix in (INDEX, TIME_INDEX)]
+        known = self._names.issuperset(names)
+        contents = [read_file(self._disk, self._path(name)) if known else b"" for name in names]
+        offset_index = OffsetIndex(segment.base_offset, contents[0])
+        time_index = TimeIndex(segment.base_offset, contents[1])
+        below = min(below_offset, segment.base_offset + RELATIVE_OFFSET_MAX + 1)
+        whole = (
+            known
+            and len(contents[0]) == len(offset_index) * OFFSET_ENTRY_BYTES
+            and len(contents[1]) == len(time_index) * TIME_ENTRY_BYTES
+        )
+        whole &= offset_index.keep_valid(below_offset=below, below_position=segment.size)
+        whole &= time_index.keep_valid(below_offset=below)
+        if len(offset_index) and not len(time_index) and _has_timestamps(segment):
+            # Without its times an index would hide timestamps: then neither is believed.
+            offset_index = OffsetIndex(segment.base_offset)
+            whole = False
+        segment.set_indexes(offset_index, time_index)
+        return whole
 
     def _note(self, segment: Segment, position: int, header: BatchHeader) -> None:
         segment.note(
@@ -324,18 +354,11 @@ class _Search:
 
     def _trusted_start(self, segment: Segment) -> int:
         """Keep the index entries below the recovery point; return where the last one points."""
-        names = [offset_name(segment.base_offset, suffix) for suffix in (INDEX, TIME_INDEX)]
-        # One without the other would hide timestamps: neither is believed then.
-        both = self._names.issuperset(names)
-        contents = [read_file(self._disk, self._path(name)) if both else b"" for name in names]
-        offset_index = OffsetIndex(segment.base_offset, contents[0])
-        time_index = TimeIndex(segment.base_offset, contents[1])
-        below = min(self._expected.recovery_point, segment.base_offset + (1 << 31))
-        offset_index.keep_valid(below_offset=below, below_position=segment.size)
-        time_index.keep_valid(below_offset=below)
-        offset_index.file_is_longer = time_index.file_is_longer = True
-        segment.set_indexes(offset_index, time_index)
-        return offset_index.last_position()
+        below = self._expected.recovery_point if self._indexes_are_good else segment.base_offset
+        self._load_indexes(segment, below_offset=below)
+        for index in (segment.offset_index, segment.time_index):
+            index.file_is_longer = True
+        return segment.offset_index.last_position()
 
     def _epochs_from_batches(self, upto: int) -> LeaderEpochs:
         """Make the epochs of the segments that will not be scanned anew: the file is damaged."""
@@ -458,6 +481,12 @@ class _Scan:
             self.next_offset = last_offset + 1
         segment.size = size
         return end
+
+
+def _has_timestamps(segment: Segment) -> bool:
+    with contextlib.suppress(CorruptRecordError):
+        return segment.first_timestamp >= 0
+    return True
 
 
 def _offset_at(segment: Segment, position: int) -> int:
