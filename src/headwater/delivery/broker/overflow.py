@@ -5,8 +5,8 @@ This file alone decides a topic's answer to a fast producer, `headwater.overflow
 knows nothing of requests, and a topic that buffers never gets here.
 
 * ``buffer``: the log grows on disk; only retention removes.
-* ``drop``: after each append the oldest records above the bound go, by raising the log start. A
-  consumer that was there finds OFFSET_OUT_OF_RANGE and follows its ``auto.offset.reset``.
+* ``drop``: after each commit round the oldest records above the bound go, by raising the log start.
+  A consumer that was there finds OFFSET_OUT_OF_RANGE and follows its ``auto.offset.reset``.
 * ``backpressure``: what the slowest group has not yet committed may not outgrow the bound.
 
       backlog  0 ......... half the bound ............. bound
@@ -87,6 +87,8 @@ class Overflow:
 
     def __init__(self, readers: Readers) -> None:
         self._readers = readers
+        # Partitions that will be looked at when their last append is durable.
+        self._awaited: set[Partition] = set()
         # Partitions that dropped, and until when their files have to be looked after.
         self._cut: dict[Partition, int | None] = {}
         self.counters: dict[tuple[str, int], Counters] = {}
@@ -121,17 +123,37 @@ class Overflow:
         return Decision(delay_ms)
 
     def after_append(self, partition: Partition) -> None:
-        """Drop what is above the bound."""
+        """Drop what is above the bound, as soon as what was appended is durable.
+
+        Not before: records that are not yet safe would go, and with them their answers. One look
+        serves all appends of a commit round.
+        """
         log = partition.log
-        config = log.config
-        bound = config.headwater_overflow_bytes
-        if config.headwater_overflow != "drop" or bound < 0:
+        if log.config.headwater_overflow != "drop" or partition in self._awaited:
+            return
+        if log.high_watermark >= log.log_end_offset:
+            self._drop(partition)
+        else:
+            self._awaited.add(partition)
+            partition.when_durable(log.log_end_offset - 1, lambda: self._durable(partition))
+
+    def _durable(self, partition: Partition) -> None:
+        self._awaited.discard(partition)
+        self._drop(partition)
+        if partition.log.high_watermark < partition.log.log_end_offset:
+            self.after_append(partition)
+
+    def _drop(self, partition: Partition) -> None:
+        log = partition.log
+        bound = log.config.headwater_overflow_bytes
+        if log.config.headwater_overflow != "drop" or bound < 0:
             return
         before_bytes = log.bytes_from(log.log_start_offset)
         if before_bytes <= bound:
             return
         before_offset = log.log_start_offset
-        log.drop_oldest(bound)
+        # The newest batch stays, whatever its size: nobody could ever read it otherwise.
+        log.drop_oldest(max(bound, log.bytes_from(log.log_end_offset - 1)))
         counters = self._counters(partition)
         counters.dropped_records += log.log_start_offset - before_offset
         counters.dropped_bytes += before_bytes - log.bytes_from(log.log_start_offset)
@@ -152,8 +174,10 @@ class Overflow:
         """Forget a topic that is gone."""
         for key in [key for key in self.counters if key[0] == topic]:
             del self.counters[key]
-        for partition in [partition for partition in self._cut if partition.log.topic == topic]:
-            del self._cut[partition]
+        for partition in [*self._cut, *self._awaited]:
+            if partition.log.topic == topic:
+                self._cut.pop(partition, None)
+                self._awaited.discard(partition)
 
     def _slowest(self, partition: Partition) -> tuple[str, int]:
         """Return the group that is furthest behind, and the first offset it is still owed."""
