@@ -16,8 +16,8 @@ from headwater.delivery.broker.topic_rules import (
 )
 from headwater.delivery.broker.topics import NewTopic
 
-# A partition directory of a deleted topic: <topic>-<partition>.<32 hex digits>-delete.
-LONGEST_SUFFIX = "-19999"
+# A partition's directory; headwater.max.partitions is below a million.
+LONGEST_SUFFIX = "-999999"
 FILE_NAME_BYTES_MAX = 255
 
 names = st.text(max_size=300) | st.text(alphabet="a.-_/\\\0\n .Aé", max_size=12)
