@@ -8,7 +8,7 @@ that are no UTF-8, stands base64-encoded under ``key_b64``, ``payload_b64`` and 
 import base64
 import binascii
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -103,7 +103,7 @@ def compile_format(text: str) -> Callable[[Message], bytes]:
 
 def to_json(message: Message, broker: int) -> bytes:
     """Write a record as one line."""
-    record: dict[str, object] = {
+    record: dict[str, Any] = {
         "topic": message.topic,
         "partition": message.partition,
         "offset": message.offset,
@@ -111,10 +111,9 @@ def to_json(message: Message, broker: int) -> bytes:
         "ts": message.timestamp_ms,
         "broker": broker,
     }
-    if message.headers:
-        _put_headers(record, message.headers)
-    _put_bytes(record, "key", message.key)
-    _put_bytes(record, "payload", message.value)
+    put_headers(record, message.headers)
+    put_bytes(record, "key", message.key)
+    put_bytes(record, "payload", message.value)
     try:
         return json.dumps(record, ensure_ascii=False).encode() + b"\n"
     except UnicodeEncodeError:
@@ -122,7 +121,8 @@ def to_json(message: Message, broker: int) -> bytes:
         return json.dumps(record).encode() + b"\n"
 
 
-def _put_bytes(record: dict[str, object], name: str, data: bytes | None) -> None:
+def put_bytes(record: dict[str, Any], name: str, data: bytes | None) -> None:
+    """Add bytes as text, or in base64 under another name where they are none."""
     try:
         record[name] = None if data is None else data.decode()
     except UnicodeDecodeError:
@@ -130,7 +130,10 @@ def _put_bytes(record: dict[str, object], name: str, data: bytes | None) -> None
         record[f"{name}_b64"] = base64.b64encode(data).decode()
 
 
-def _put_headers(record: dict[str, object], headers: list[Header]) -> None:
+def put_headers(record: dict[str, Any], headers: Sequence[Header]) -> None:
+    """Add headers as a flat list, if there are any."""
+    if not headers:
+        return
     flat: list[str | None] = []
     try:
         for name, value in headers:

@@ -11,6 +11,7 @@ from typing import Any, Self
 
 import click
 
+from headwater.base.settings import TOPIC_SETTINGS
 from headwater.base.settings.setting import nearest
 from headwater.cli import output, run_file
 from headwater.cli.errors import CommandError, Exit
@@ -130,6 +131,19 @@ def parse_pairs(pairs: tuple[str, ...], what: str) -> dict[str, str]:
             raise click.UsageError(f"{what} {pair!r} must be NAME=VALUE")
         found[name] = value
     return found
+
+
+def parse_configs(pairs: tuple[str, ...]) -> dict[str, str]:
+    """Read topic configs: "7d" and "1GiB" become Kafka's plain numbers.
+
+    Names that we do not know are left to the broker, which may be another one than ours.
+    """
+    configs = parse_pairs(pairs, "config")
+    for name, text in configs.items():
+        known = TOPIC_SETTINGS.get(name)
+        if known is not None:
+            configs[name] = known.render(known.parse_human(text)) or text
+    return configs
 
 
 def want_yes(*, given: bool, what: str) -> None:

@@ -51,6 +51,11 @@ def document(value: object) -> None:
     say(json.dumps(value, ensure_ascii=False, indent=indent))
 
 
+def json_line(value: object) -> None:
+    """Print one of many JSON documents, on a line of its own."""
+    say(json.dumps(value, ensure_ascii=False))
+
+
 def table(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
     """Print columns under their heads; numbers to the right, nothing as a dash.
 

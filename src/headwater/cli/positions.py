@@ -15,7 +15,7 @@ shown less than was asked for without being told.
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -118,17 +118,39 @@ def resolve(cluster: Cluster, places: Sequence[Place], position: Position) -> Re
         return Resolved(admin.list_offsets(cluster, dict.fromkeys(places, LATEST)))
     if position.kind is Kind.TIME:
         return Resolved(admin.list_offsets(cluster, dict.fromkeys(places, position.number)))
-    first = admin.list_offsets(cluster, dict.fromkeys(places, EARLIEST))
-    end = admin.list_offsets(cluster, dict.fromkeys(places, LATEST))
     if position.kind is Kind.BEFORE_END:
+        first = admin.list_offsets(cluster, dict.fromkeys(places, EARLIEST))
+        end = admin.list_offsets(cluster, dict.fromkeys(places, LATEST))
         return Resolved({at: max(first[at], end[at] - position.number) for at in places})
+    return _within(cluster, dict.fromkeys(places, position.number))
+
+
+def shift(
+    cluster: Cluster, places: Sequence[Place], offsets: Mapping[Place, int], by: int
+) -> Resolved:
+    """Return offsets moved by so many records, at most to the edges of their partitions.
+
+    Raises:
+        click.UsageError: A partition has no offset that could be moved.
+    """
+    for topic, number in places:
+        if (topic, number) not in offsets:
+            raise click.UsageError(
+                f"nothing was ever committed in {topic}-{number}: say where to begin with --to"
+            )
+    return _within(cluster, {place: offsets[place] + by for place in places})
+
+
+def _within(cluster: Cluster, wanted: Mapping[Place, int]) -> Resolved:
+    first = admin.list_offsets(cluster, dict.fromkeys(wanted, EARLIEST))
+    end = admin.list_offsets(cluster, dict.fromkeys(wanted, LATEST))
     resolved = Resolved({})
-    for place in places:
-        offset = min(max(position.number, first[place]), end[place])
+    for place, asked in wanted.items():
+        offset = min(max(asked, first[place]), end[place])
         resolved.offsets[place] = offset
-        if offset != position.number:
+        if offset != asked:
             resolved.moved.append(
                 f"{place[0]}-{place[1]} has offsets {first[place]} to {end[place]}: "
-                f"{position.number} became {offset}"
+                f"{asked} became {offset}"
             )
     return resolved

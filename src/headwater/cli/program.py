@@ -33,6 +33,13 @@ _SECTIONS: dict[str, dict[str, _Lazy]] = {
         "topic": _Lazy("headwater.cli.topics", "topic", "List, create, change and delete topics."),
         "produce": _Lazy("headwater.cli.produce", "produce", "Write lines as records."),
         "tail": _Lazy("headwater.cli.tail", "tail", "Read records, old ones or as they come."),
+        "replay": _Lazy("headwater.cli.replay", "replay", "Copy a range into a new topic."),
+        "group": _Lazy("headwater.cli.groups", "group", "Show consumer groups; move them."),
+    },
+    "Inside": {
+        "log": _Lazy("headwater.cli.log_files", "log", "Look into the files of a log."),
+        "config": _Lazy("headwater.cli.config", "config", "Show settings and where they are from."),
+        "doctor": _Lazy("headwater.cli.doctor", "doctor", "Check this machine and the broker."),
     },
     "Help": {
         "version": _Lazy("headwater.cli.version", "version", "Show the version."),

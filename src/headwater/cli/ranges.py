@@ -15,7 +15,19 @@ from headwater.delivery.client.cluster import Cluster
 from headwater.delivery.client.consumer import Consumer, Message
 from headwater.delivery.client.errors import BrokerUnreachableError
 
+Predicate = Callable[[Message], bool]
+
 _RETRY_PAUSE_S = 0.2
+
+
+def condition(where: str | None) -> Predicate | None:
+    """Return what ``--where`` asks of a record, or None where it asks nothing."""
+    if where is None:
+        return None
+    # The SQL parser takes its time to load: only those who filter wait for it.
+    from headwater.cli.where import compile_where  # noqa: PLC0415
+
+    return compile_where(where)
 
 
 class RangeReader:

@@ -5,25 +5,25 @@ error how much was looked at: output that stops at a limit is never taken for al
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import BinaryIO, Protocol
 
 import click
 
+from headwater.base.errors import KafkaError
 from headwater.cli import formats, output, positions
 from headwater.cli.errors import Exit
 from headwater.cli.options import Session, examples, with_session
 from headwater.cli.positions import Kind
-from headwater.cli.ranges import RangeReader
+from headwater.cli.ranges import Predicate, RangeReader, condition
 from headwater.delivery.client.admin import Place
 from headwater.delivery.client.consumer import Message
-from headwater.delivery.client.group import GroupConsumer
+from headwater.delivery.client.group import REJOIN, GroupConsumer
 
 _PLAIN = "%s\\n"
 _VERBOSE = "%D  %t-%p@%o  %k  %s\\n"
 
 Render = Callable[[Message], bytes]
-Predicate = Callable[[Message], bool]
 
 
 @click.command(
@@ -81,7 +81,7 @@ def tail(  # noqa: PLR0913 - one argument per option
         raise click.UsageError("--json, -f and -v exclude each other")
     bound = "end" if exit_at_end else end
     begin = start or ("end" if bound is None else "beginning")
-    shown = _Shown(_renderer(session, text_format, verbose=verbose), _predicate(where), limit)
+    shown = _Shown(_renderer(session, text_format, verbose=verbose), condition(where), limit)
     if group is not None:
         if partition is not None:
             raise click.UsageError("a group decides itself which partitions it reads: no -p")
@@ -109,15 +109,6 @@ def _renderer(session: Session, text_format: str | None, *, verbose: bool) -> Re
         return formats.to_json(message, cluster.leader(message.topic, message.partition))
 
     return render
-
-
-def _predicate(where: str | None) -> Predicate | None:
-    if where is None:
-        return None
-    # The SQL parser takes a third of a second to load: only those who filter wait for it.
-    from headwater.cli.where import compile_where  # noqa: PLC0415
-
-    return compile_where(where)
 
 
 class _Shown:
@@ -154,7 +145,7 @@ class _Source(Protocol):
 
     def read(self) -> list[Message]: ...
 
-    def shown(self) -> None: ...
+    def shown(self, upto: Mapping[Place, int]) -> None: ...
 
     def close(self) -> None: ...
 
@@ -199,7 +190,7 @@ class _RangeSource:
         self.lost = self._reader.lost
         return messages
 
-    def shown(self) -> None:
+    def shown(self, upto: Mapping[Place, int]) -> None:
         """Nobody keeps our place but we."""
 
     def close(self) -> None:
@@ -247,23 +238,29 @@ class _GroupSource:
         self.scanned += len(messages)
         return messages
 
-    def shown(self) -> None:
-        self._member.commit()
+    def shown(self, upto: Mapping[Place, int]) -> None:
+        try:
+            self._member.commit(upto)
+        except KafkaError as error:
+            if error.code not in REJOIN:
+                raise
+            output.note("note: the group rebalances; what was shown last may be shown again")
 
     def close(self) -> None:
         self._member.close()
 
 
 def _show_all(source: _Source, shown: _Shown) -> None:
-    while not source.done:
+    while not source.done and not shown.full:
+        upto: dict[Place, int] = {}
         for message in source.read():
-            shown.add(message)
             if shown.full:
-                shown.flush()
-                source.shown()
-                return
+                break
+            shown.add(message)
+            upto[message.topic, message.partition] = message.offset + 1
         shown.flush()
-        source.shown()
+        if upto:
+            source.shown(upto)
 
 
 def _summary(topics: tuple[str, ...], source: _Source, shown: _Shown, *, filtered: bool) -> str:

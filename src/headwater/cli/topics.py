@@ -7,10 +7,9 @@ wants to be confirmed.
 import click
 
 from headwater.base.errors import ErrorCode, KafkaError
-from headwater.base.settings import TOPIC_SETTINGS
 from headwater.cli import output, positions
 from headwater.cli.errors import CommandError, Exit
-from headwater.cli.options import Session, examples, parse_pairs, want_yes, with_session
+from headwater.cli.options import Session, examples, parse_configs, want_yes, with_session
 from headwater.delivery.client import admin
 from headwater.delivery.client.admin import EARLIEST, LATEST, TOPIC_RESOURCE, Place
 from headwater.delivery.client.cluster import TopicInfo
@@ -166,9 +165,7 @@ def create(
     dry_run: bool,
 ) -> None:
     """Create topics."""
-    configs = {
-        key: _plain_value(key, value) for key, value in parse_pairs(pairs, "--config").items()
-    }
+    configs = parse_configs(pairs)
     results: list[dict[str, object]] = []
     for name in names:
         created = True
@@ -200,15 +197,6 @@ def create(
         output.document({"topics": results})
 
 
-def _plain_value(name: str, text: str) -> str:
-    """Turn "7d" and "1GiB" into Kafka's plain numbers; leave to the broker what it must judge."""
-    known = TOPIC_SETTINGS.get(name)
-    if known is None:
-        return text
-    rendered = known.render(known.parse_human(text))
-    return text if rendered is None else rendered
-
-
 @topic.command(
     epilog=examples(
         "headwater topic config orders",
@@ -232,10 +220,7 @@ def config(
 ) -> None:
     """Show or change a topic's configs."""
     session.topic(name)
-    changes: dict[str, str | None] = {
-        key: _plain_value(key, value) for key, value in parse_pairs(pairs, "config").items()
-    }
-    changes |= dict.fromkeys(unset)
+    changes: dict[str, str | None] = {**parse_configs(pairs), **dict.fromkeys(unset)}
     if changes:
         admin.alter_configs(session.cluster, TOPIC_RESOURCE, name, changes)
     configs = [

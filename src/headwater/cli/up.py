@@ -15,8 +15,6 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -25,15 +23,14 @@ from headwater.base.chance import SystemChance
 from headwater.base.clock import SystemClock
 from headwater.base.disk import AlreadyLockedError, RealDisk
 from headwater.base.errors import HeadwaterError
-from headwater.base.settings import Loaded, load_settings
+from headwater.base.settings import Loaded
 from headwater.cli import output, run_file
 from headwater.cli.errors import CommandError, Exit
-from headwater.cli.options import BOOTSTRAP_VARIABLE, examples, json_option, parse_pairs
+from headwater.cli.options import examples, json_option, parse_pairs
 from headwater.cli.progress import Progress
+from headwater.cli.settings import CONFIG_HELP, read_settings
 from headwater.delivery.server.lifecycle import Node, start_node
 from headwater.log.store import Recovery
-
-DEFAULT_CONFIG = "headwater.toml"
 
 
 @click.command(
@@ -47,11 +44,7 @@ DEFAULT_CONFIG = "headwater.toml"
 @click.option("--data", metavar="DIR", help="Where everything is kept.  [default: headwater-data]")
 @click.option("--listen", metavar="HOST:PORT", help="Port 0: any.  [default: 127.0.0.1:9092]")
 @click.option("--advertise", metavar="HOST:PORT", help="What clients are told to connect to.")
-@click.option(
-    "--config",
-    metavar="FILE",
-    help=f"Settings in TOML.  [default: ./{DEFAULT_CONFIG}, if there is one]",
-)
+@click.option("--config", metavar="FILE", help=CONFIG_HELP)
 @click.option("--set", "pairs", metavar="NAME=VALUE", multiple=True, help="Any broker setting.")
 @click.option(
     "--insecure", is_flag=True, help="Allow an address that other machines can reach, unprotected."
@@ -91,19 +84,6 @@ def up(
     # Until it is ready there is nothing to end gracefully: recovery begins anew next time.
     signal.signal(signal.SIGINT, _interrupt)
     return asyncio.run(_run(loaded, as_json=as_json))
-
-
-def read_settings(flags: Mapping[str, object], config: str | None) -> Loaded:
-    """Gather the settings; warnings go to standard error."""
-    files = [config] if config else [DEFAULT_CONFIG] if Path(DEFAULT_CONFIG).exists() else []
-    environment = {name: text for name, text in os.environ.items() if name != BOOTSTRAP_VARIABLE}
-    try:
-        loaded = load_settings(flags, environment, files)
-    except HeadwaterError as error:
-        raise CommandError(Exit.USAGE, "INVALID_SETTING", error.message, hint=error.hint) from error
-    for warning in loaded.warnings:
-        output.note(f"warning: {warning}")
-    return loaded
 
 
 def _check_platform() -> None:

@@ -98,6 +98,10 @@ class ProducerState:
         """Return what is known of a producer."""
         return self._producers.get(producer_id)
 
+    def items(self) -> list[tuple[int, Producer]]:
+        """Return every producer id with what is known of it."""
+        return sorted(self._producers.items())
+
     def check(self, header: BatchHeader) -> ProducerBatch | None:
         """Judge a batch that wants to be appended.
 

@@ -12,7 +12,7 @@ import contextlib
 import struct
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from headwater.base.errors import RETRIABLE, ErrorCode, KafkaError
@@ -31,11 +31,12 @@ _VERSION = struct.Struct(">h")
 _RETRY_PAUSE_S = 0.1
 _HEARTBEATS_PER_SESSION = 3
 
-_REJOIN = {
+REJOIN = {
     ErrorCode.REBALANCE_IN_PROGRESS,
     ErrorCode.ILLEGAL_GENERATION,
     ErrorCode.UNKNOWN_MEMBER_ID,
 }
+"""Errors that say: the group goes on without us until we have joined again."""
 
 
 class GroupConsumer:
@@ -100,24 +101,31 @@ class GroupConsumer:
             self._consumer.assign(self._start_positions(list(self._consumer.positions), {}))
             return []
 
-    def commit(self) -> None:
-        """Commit everything that `poll` has returned so far.
+    def commit(self, offsets: Mapping[Place, int] | None = None) -> None:
+        """Commit everything that `poll` has returned so far, or the offsets that are given.
+
+        Args:
+            offsets: What is read next, for a reader who has not yet dealt with all it got.
+                Partitions that are no longer ours are left out.
 
         Raises:
             KafkaError: The partitions are others' by now; the next `poll` rejoins.
         """
-        if not self._consumer.positions:
+        ours = self._consumer.positions
+        if offsets is not None:
+            ours = {place: offset for place, offset in offsets.items() if place in ours}
+        if not ours:
             return
         try:
             admin.commit_offsets(
                 self._cluster,
                 self._group,
-                self._consumer.positions,
+                ours,
                 generation=self._generation,
                 member_id=self._member_id,
             )
         except KafkaError as error:
-            if error.code in _REJOIN and self._heart is not None:
+            if error.code in REJOIN and self._heart is not None:
                 self._heart.rejoin.set()
             raise
 
@@ -156,7 +164,7 @@ class GroupConsumer:
                 assigned = self._join_once()
                 break
             except KafkaError as error:
-                passing = error.code in RETRIABLE or error.code in _REJOIN
+                passing = error.code in RETRIABLE or error.code in REJOIN
                 if not passing or time.monotonic() > deadline_s:
                     raise
                 if error.code == ErrorCode.UNKNOWN_MEMBER_ID:
@@ -295,7 +303,7 @@ class _Heart:
             except (BrokerUnreachableError, KafkaError):
                 self._cluster.forget_coordinator(self._request.group_id)
                 continue
-            if answer.error_code in _REJOIN:
+            if answer.error_code in REJOIN:
                 self.rejoin.set()
                 return
             if answer.error_code:

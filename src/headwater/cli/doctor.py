@@ -1,0 +1,257 @@
+"""`headwater doctor`: is this a good place for a broker, and is there one?
+
+This file alone decides what is checked and where a finding becomes a problem. Each check says what
+it saw and, if that is bad, what to do; none changes anything that stays.
+"""
+
+import contextlib
+import os
+import platform
+import resource
+import shutil
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from headwater.base.disk import File, RealDisk
+from headwater.base.errors import HeadwaterError
+from headwater.cli import output, run_file
+from headwater.cli.errors import Exit
+from headwater.cli.options import BOOTSTRAP_VARIABLE, broker_address, examples, json_option
+from headwater.cli.settings import CONFIG_HELP, read_settings
+from headwater.delivery.client import admin
+from headwater.delivery.client.cluster import Cluster
+from headwater.log.layout import check_layout
+
+_PYTHON_MIN = (3, 11)
+# Below this much a busy broker fills the disk before anybody looks.
+_FREE_BYTES_MIN = 1 << 30
+# Each connection and each open segment takes a descriptor.
+_FILES_MIN = 4096
+_SYNCS = 20
+# A sync that takes longer makes every durable request as slow: a disk of its own is needed.
+_SYNC_MS_MAX = 50.0
+_CONNECT_S = 3.0
+# Headwater's first release is younger than this; a clock before it is wrong.
+_CLOCK_MIN_S = 1_760_000_000
+_CLOCK_STEP_S_MAX = 0.5
+
+OK = "ok"
+WARNING = "warning"
+PROBLEM = "problem"
+_STYLES = {OK: "green", WARNING: "yellow", PROBLEM: "red"}
+
+
+class Finding(NamedTuple):
+    """What one check saw."""
+
+    check: str
+    state: str
+    seen: str
+    hint: str = ""
+
+
+@click.command(
+    epilog=examples("headwater doctor", "headwater doctor --data /srv/log -b kafka:9092 --json")
+)
+@click.option("--data", metavar="DIR", help="[default: as headwater up would choose]")
+@click.option("--listen", metavar="HOST:PORT", help="[default: as headwater up would choose]")
+@click.option("--config", metavar="FILE", help=CONFIG_HELP)
+@click.option("-b", "--bootstrap", metavar="HOST:PORT", envvar=BOOTSTRAP_VARIABLE)
+@json_option
+def doctor(
+    *,
+    data: str | None,
+    listen: str | None,
+    config: str | None,
+    bootstrap: str | None,
+    as_json: bool,
+) -> int:
+    """Check this machine, the data directory, the port and the broker.
+
+    Ends with exit code 8 if there is a problem; warnings alone end with 0.
+    """
+    settings = read_settings({"log.dirs": data, "listeners": listen}, config).settings
+    findings = []
+    for finding in _examine(settings.log_dirs, settings.listen_address, bootstrap):
+        findings.append(finding)
+        if not as_json:
+            _print(finding)
+    problems = sum(each.state == PROBLEM for each in findings)
+    if as_json:
+        output.document(
+            {"healthy": problems == 0, "findings": [each._asdict() for each in findings]}
+        )
+    elif problems:
+        output.note(f"{output.count(problems, 'problem')} found")
+    return Exit.ENVIRONMENT if problems else Exit.DONE
+
+
+def _print(finding: Finding) -> None:
+    state = output.paint(finding.state.ljust(len(WARNING)), _STYLES[finding.state], sys.stdout)
+    output.say(f"{state}  {finding.check.ljust(14)}  {finding.seen}")
+    if finding.hint:
+        output.say(f"{' ' * len(WARNING)}  {' ' * 14}  -> {finding.hint}")
+
+
+def _examine(
+    data_directory: str, listen: tuple[str, int], bootstrap: str | None
+) -> Iterator[Finding]:
+    yield check_python()
+    yield check_platform()
+    yield check_file_limit()
+    yield check_clock()
+    yield check_data_directory(data_directory)
+    yield check_free_space(data_directory)
+    yield check_sync(data_directory)
+    running = run_file.find(data_directory)
+    yield check_port(*listen, running)
+    if bootstrap is None and running is not None:
+        bootstrap = running.address
+    yield check_broker(broker_address(bootstrap), asked_for=bootstrap is not None)
+
+
+def check_python() -> Finding:
+    """Check the interpreter's version."""
+    seen = f"Python {platform.python_version()} ({platform.python_implementation()})"
+    if sys.version_info[:2] < _PYTHON_MIN:
+        return Finding("python", PROBLEM, seen, "install Python 3.11 or newer")
+    return Finding("python", OK, seen)
+
+
+def check_platform() -> Finding:
+    """Check that the system can make writes durable the way we need it."""
+    seen = f"{platform.system()} {platform.release()} on {platform.machine()}"
+    if sys.platform not in {"linux", "darwin"}:
+        return Finding("system", PROBLEM, seen, "use Linux, macOS, or WSL on Windows")
+    return Finding("system", OK, seen)
+
+
+def check_file_limit() -> Finding:
+    """Check how many files and connections a process may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = "any number of" if hard == resource.RLIM_INFINITY else f"{hard:,}"
+    seen = f"{most} open files allowed (a broker raises its limit from {soft:,} by itself)"
+    if hard != resource.RLIM_INFINITY and hard < _FILES_MIN:
+        return Finding("file limit", WARNING, seen, f"allow at least {_FILES_MIN:,}: ulimit -Hn")
+    return Finding("file limit", OK, seen)
+
+
+def check_clock() -> Finding:
+    """Check that the clock is plausible and does not jump."""
+    wall_s, steady_s = time.time(), time.monotonic()
+    time.sleep(0.05)
+    drift_s = (time.time() - wall_s) - (time.monotonic() - steady_s)
+    seen = str(output.time_text(int(wall_s * 1000)))
+    if wall_s < _CLOCK_MIN_S:
+        return Finding("clock", PROBLEM, seen, "set the clock: retention goes by it")
+    if abs(drift_s) > _CLOCK_STEP_S_MAX:
+        return Finding("clock", WARNING, f"{seen}, just jumped by {drift_s:.1f} s", "check NTP")
+    return Finding("clock", OK, seen)
+
+
+def check_data_directory(data_directory: str) -> Finding:
+    """Check that the directory, or the one it will be made in, can be written and is ours."""
+    path = Path(data_directory)
+    parent = _existing(path)
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        hint = f"choose another with --data, or: chown $USER {parent}"
+        return Finding("data", PROBLEM, f"{parent} cannot be written", hint)
+    if not path.exists():
+        return Finding("data", OK, f"{path} will be made")
+    try:
+        check_layout(RealDisk(), data_directory)
+    except HeadwaterError as error:
+        return Finding("data", PROBLEM, error.message, error.hint)
+    holder = run_file.lock_holder(data_directory)
+    used = f", in use by process {holder}" if holder else ""
+    return Finding("data", OK, f"{path} can be written{used}")
+
+
+def check_free_space(data_directory: str) -> Finding:
+    """Check how much the disk still takes."""
+    usage = shutil.disk_usage(_existing(Path(data_directory)))
+    seen = f"{output.bytes_text(usage.free)} of {output.bytes_text(usage.total)} free"
+    if usage.free < _FREE_BYTES_MIN:
+        hint = "make room, or set log.retention.bytes: a full disk takes no writes"
+        return Finding("disk space", PROBLEM, seen, hint)
+    return Finding("disk space", OK, seen)
+
+
+def check_sync(data_directory: str) -> Finding:
+    """Measure how long the disk takes to make 4 KiB durable."""
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = stack.enter_context(
+                tempfile.TemporaryDirectory(
+                    prefix=".headwater-doctor-", dir=_existing(Path(data_directory))
+                )
+            )
+            file = RealDisk().open(f"{folder}/sync", create=True)
+            took_ms = [_sync_ms(file) for _ in range(_SYNCS)]
+            file.close()
+        except OSError as error:
+            return Finding("sync", PROBLEM, f"cannot write: {error.strerror}", "choose --data")
+    middle_ms, worst_ms = statistics.median(took_ms), max(took_ms)
+    seen = f"{middle_ms:.2f} ms for 4 KiB, at most {worst_ms:.2f} ms in {_SYNCS}"
+    if middle_ms > _SYNC_MS_MAX:
+        hint = "use a faster disk, or flush.messages above 1 for topics that may lose their tail"
+        return Finding("sync", WARNING, seen, hint)
+    return Finding("sync", OK, seen)
+
+
+def _sync_ms(file: File) -> float:
+    begun_s = time.perf_counter()
+    file.append([bytes(4096)])
+    file.sync()
+    return (time.perf_counter() - begun_s) * 1000
+
+
+def check_port(host: str, port: int, running: run_file.Running | None) -> Finding:
+    """Check that the port is free, or taken by the broker of this directory."""
+    if running is not None:
+        return Finding("port", OK, f"the broker of this directory listens on {running.address}")
+    if port == 0:
+        return Finding("port", OK, "any free one will be chosen")
+    name = f"{host or '0.0.0.0'}:{port}"  # noqa: S104 - shown, not bound
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except OSError as error:
+        hint = f"stop who has it, or take another: headwater up --listen {host}:0"
+        return Finding("port", PROBLEM, f"{name} cannot be used: {error.strerror}", hint)
+    return Finding("port", OK, f"{name} is free")
+
+
+def check_broker(address: str, *, asked_for: bool) -> Finding:
+    """Check that a broker answers; only a problem where somebody named it or one should run."""
+    try:
+        with Cluster(address, client_id="headwater-doctor", timeout_s=_CONNECT_S) as cluster:
+            begun_s = time.perf_counter()
+            topics = cluster.topics()
+            took_ms = (time.perf_counter() - begun_s) * 1000
+            groups = admin.list_groups(cluster)
+    except HeadwaterError as error:
+        state = PROBLEM if asked_for else WARNING
+        return Finding("broker", state, error.message, "start one with: headwater up")
+    seen = (
+        f"{address} answers in {took_ms:.1f} ms: "
+        f"{output.count(len(topics), 'topic')}, {output.count(len(groups), 'group')}"
+    )
+    return Finding("broker", OK, seen)
+
+
+def _existing(path: Path) -> Path:
+    """Return the path, or the nearest folder above it that exists."""
+    path = path.absolute()
+    while not path.exists():
+        path = path.parent
+    return path
