@@ -65,6 +65,8 @@ def sync(desk: Desk, joined: Any, version: int = 5, assignment: bytes = b"all") 
             "g",
             joined.generation_id,
             joined.member_id,
+            protocol_type="consumer",
+            protocol_name="range",
             assignments=[SyncGroupRequest.SyncGroupRequestAssignment(joined.member_id, assignment)],
         ),
         version,
@@ -113,6 +115,15 @@ def test_sync_in_every_version(desk: Desk, version: int) -> None:
     assert (synced.error_code, synced.assignment) == (0, b"all")
     if version >= 5:
         assert (synced.protocol_type, synced.protocol_name) == ("consumer", "range")
+
+
+@pytest.mark.parametrize("given", [("consumer", None), (None, "range")])
+def test_sync_v5_wants_the_protocol(desk: Desk, given: tuple[str | None, str | None]) -> None:
+    joined = join(desk)
+
+    synced = desk.ask(SyncGroupRequest("g", 1, joined.member_id, None, *given))
+
+    assert synced.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -201,7 +212,7 @@ def test_a_client_that_hangs_up_while_it_waits_for_its_assignment(desk: Desk) ->
         )
     )
     assert answer_to(desk, again).generation_id == 2
-    waiting = desk.begin(SyncGroupRequest("g", 2, answer_to(desk, call).member_id))
+    waiting = desk.begin(SyncGroupRequest("g", 2, answer_to(desk, call).member_id), 4)
 
     waiting.cancel()
     for _ in range(2):
@@ -283,12 +294,17 @@ def test_describe_in_every_version(desk: Desk, version: int) -> None:
 
 
 def test_describe_tells_less_of_a_group_that_is_not_stable(desk: Desk) -> None:
-    join(desk)
+    joined = join(desk)
+    sync(desk, joined)
+    desk.begin(join_request(group_instance_id="i"))
 
     (group,) = desk.ask(DescribeGroupsRequest(["g"])).groups
 
-    assert (group.group_state, group.protocol_data) == ("CompletingRebalance", "")
-    assert [(m.member_metadata, m.member_assignment) for m in group.members] == [(b"", b"")]
+    assert (group.group_state, group.protocol_data) == ("PreparingRebalance", "")
+    assert [(m.member_metadata, m.member_assignment) for m in group.members] == [
+        (b"", b"all"),
+        (b"", b""),
+    ]
     assert group.authorized_operations == -2147483648
 
 

@@ -237,7 +237,7 @@ class Group:
                     member.client_id,
                     member.client_host,
                     member.metadata(self.protocol_name) if stable else b"",
-                    member.assignment if stable else b"",
+                    member.assignment,
                 )
                 for member in self.members.values()
             ),

@@ -139,7 +139,7 @@ class MemberDescription(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """A group as tools see it; metadata and assignments only while it is Stable."""
+    """A group as tools see it; members' metadata only while it is Stable, as in Kafka."""
 
     group_id: str
     state: GroupState

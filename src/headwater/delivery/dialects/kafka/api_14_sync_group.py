@@ -6,15 +6,19 @@ Behaviour:
 * A rebalance that begins meanwhile answers REBALANCE_IN_PROGRESS.
 
 Version notes:
-* v3: group.instance.id (KIP-345). v5: protocol type and name are checked (KIP-559).
+* v3: group.instance.id (KIP-345).
+* v5: protocol type and name must be given, and be the group's (KIP-559).
 """
 
+from headwater.base.errors import ErrorCode
 from headwater.delivery.broker.groups.values import SyncRequest, SyncResult
 from headwater.delivery.dialects.kafka.call import Call
 from headwater.delivery.wire.kafka import messages
 
 KEY = 14
 VERSIONS = (0, 5)
+
+_FIRST_WITH_PROTOCOL = 5
 
 
 def handle(call: Call, request: messages.SyncGroupRequest) -> None:
@@ -30,6 +34,11 @@ def handle(call: Call, request: messages.SyncGroupRequest) -> None:
             )
         )
 
+    if call.version >= _FIRST_WITH_PROTOCOL and (
+        request.protocol_type is None or request.protocol_name is None
+    ):
+        reply(SyncResult(error=ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        return
     waiting = call.broker.groups.sync(
         SyncRequest(
             group_id=request.group_id,

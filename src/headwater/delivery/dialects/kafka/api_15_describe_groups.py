@@ -1,7 +1,8 @@
 """DescribeGroups: v0-6.
 
 Behaviour:
-* Metadata, assignments and the protocol's name are told only while the group is Stable.
+* Members' metadata and the protocol's name are told only while the group is Stable; assignments
+  are those of the last generation that was.
 * A group that does not exist is in state Dead.
 
 Version notes:
