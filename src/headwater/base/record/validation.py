@@ -31,6 +31,7 @@ from headwater.base.record.batch import (
     COMPRESSION_MASK,
     CONTROL_MASK,
     HEADER,
+    LENGTH_POS,
     MAGIC,
     SIZE_OVERHEAD_BYTES,
     TIMESTAMP_TYPE_MASK,
@@ -94,6 +95,11 @@ def validate_for_append(buffer: BytesLike, *, size_max: int) -> BatchHeader:
 def _explain(buffer: BytesLike, size_max: int) -> CorruptRecordError:
     """Find the first rule that the batch breaks, away from the path of good batches."""
     if len(buffer) < BATCH_HEADER_BYTES:
+        if len(buffer) >= SIZE_OVERHEAD_BYTES:
+            length_field = buffer[LENGTH_POS:SIZE_OVERHEAD_BYTES]
+            batch_length = int.from_bytes(length_field, "big", signed=True)
+            if batch_length < BATCH_LENGTH_MIN:
+                return _too_short(batch_length)
         return _invalid(
             f"a record batch has at least {BATCH_HEADER_BYTES} bytes, {len(buffer)} were sent"
         )
@@ -111,9 +117,7 @@ def _explain_frame(header: BatchHeader, left: int) -> CorruptRecordError | None:
     if header.magic != MAGIC:
         return CorruptRecordError(f"magic {header.magic} is unknown")
     if header.batch_length < BATCH_LENGTH_MIN:
-        return CorruptRecordError(
-            f"the batch length is {header.batch_length}, the smallest is {BATCH_LENGTH_MIN}"
-        )
+        return _too_short(header.batch_length)
     if header.size_bytes > left:
         return _invalid(f"the batch has {header.size_bytes} bytes, {left} were sent")
     if header.size_bytes < left:
@@ -159,6 +163,12 @@ def _explain_fields(header: BatchHeader) -> CorruptRecordError:
         )
     return CorruptRecordError(
         "only the broker may claim log append time", ErrorCode.INVALID_TIMESTAMP
+    )
+
+
+def _too_short(batch_length: int) -> CorruptRecordError:
+    return CorruptRecordError(
+        f"the batch length is {batch_length}, the smallest is {BATCH_LENGTH_MIN}"
     )
 
 

@@ -57,7 +57,8 @@ def append_batch(
     header = validate_for_append(records, size_max=config.max_message_bytes)
     if header.is_transactional:
         raise KafkaError(
-            ErrorCode.INVALID_TXN_STATE, "This broker does not take part in transactions yet."
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "This broker does not take part in transactions yet.",
         )
     if header.codec == Codec.ZSTD and not zstd_allowed:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7 or newer.")

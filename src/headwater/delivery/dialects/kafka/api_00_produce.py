@@ -108,20 +108,20 @@ def _find_topic(
 
 
 def _check(topic: BrokerTopic | None, missing: ErrorCode, index: int, acks: int) -> Partition:
-    if acks not in _ACKS_VALID:
-        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
     if topic is None:
         raise KafkaError(missing)
     partition = topic.partition(index)
     if partition is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if acks not in _ACKS_VALID:
+        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
     return partition
 
 
 def _refuse(answer: messages.ProduceResponse.PartitionProduceResponse, error: KafkaError) -> None:
     answer.error_code = error.code
     answer.base_offset = -1
-    answer.error_message = error.message
+    answer.error_message = None if error.message == error.code.name else error.message
     if isinstance(error, InvalidRecordsError):
         answer.record_errors = [
             messages.ProduceResponse.BatchIndexAndErrorMessage(index, message)

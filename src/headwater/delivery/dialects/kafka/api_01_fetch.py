@@ -27,6 +27,9 @@ VERSIONS = (4, 18)
 
 _FIRST_WITH_TOPIC_IDS = 13
 _READ_COMMITTED = 1
+# Epochs of a request that names all its partitions: 0 asks for a new session, -1 for none.
+_FULL_FETCH_EPOCHS = (-1, 0)
+_UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 _Topic = messages.FetchResponse.FetchableTopicResponse
 _Partition = messages.FetchResponse.PartitionData
@@ -34,14 +37,16 @@ _Partition = messages.FetchResponse.PartitionData
 
 def handle(call: Call, request: messages.FetchRequest) -> None:
     """Answer with what is there, or wait for it."""
-    if request.session_id:
+    if request.session_epoch not in _FULL_FETCH_EPOCHS:
         # We never hand out a session, so this one is from another broker or another life.
         call.reply(messages.FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
         return
     wanted = _wanted(call, request)
+    max_bytes = min(request.max_bytes, call.broker.settings.fetch_max_bytes)
     limits = Limits(
-        request.min_bytes,
-        min(request.max_bytes, call.broker.settings.fetch_max_bytes),
+        # Whoever wants more than fits into an answer would wait in vain.
+        min(request.min_bytes, max_bytes),
+        max_bytes,
         request.max_wait_ms,
         request.isolation_level == _READ_COMMITTED,
     )
@@ -74,7 +79,7 @@ def _wanted(call: Call, request: messages.FetchRequest) -> list[Wanted]:
             error = ErrorCode.NONE
             if partition is None:
                 error = missing if topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif asked.current_leader_epoch != -1:
+            elif asked.current_leader_epoch >= 0:
                 try:
                     check_leader_epoch(call.broker, asked.current_leader_epoch)
                 except KafkaError as refused:
@@ -84,10 +89,6 @@ def _wanted(call: Call, request: messages.FetchRequest) -> list[Wanted]:
 
 
 def _answer(call: Call, request: messages.FetchRequest, limits: Limits, found: list[Found]) -> None:
-    # Under read_committed the list of aborted transactions is there, if empty; else it is null.
-    aborted: list[messages.FetchResponse.AbortedTransaction] | None = (
-        [] if limits.read_committed else None
-    )
     response = messages.FetchResponse()
     findings = iter(found)
     for asked_topic in request.topics:
@@ -101,8 +102,17 @@ def _answer(call: Call, request: messages.FetchRequest, limits: Limits, found: l
                 finding.last_stable_offset,
                 finding.log_start_offset,
             )
-            answer.aborted_transactions = aborted
+            answer.aborted_transactions = _aborted(limits, finding)
             answer.records = finding.records if finding.records is not None else b""
             partitions.append(answer)
         response.responses.append(_Topic(asked_topic.topic, asked_topic.topic_id, partitions))
     call.reply(response)
+
+
+def _aborted(
+    limits: Limits, finding: Found
+) -> list[messages.FetchResponse.AbortedTransaction] | None:
+    """Return the aborted transactions: none yet, but Kafka tells no list from an empty one."""
+    if finding.error:
+        return [] if finding.error in _UNKNOWN else None
+    return [] if limits.read_committed else None

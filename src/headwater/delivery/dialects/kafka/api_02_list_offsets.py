@@ -5,10 +5,13 @@ Behaviour:
 * -2 earliest: the log start offset; -4 (earliest local): the same, nothing is tiered.
 * -3 the offset of the largest timestamp; -5 last tiered and -6 earliest pending upload: none.
 * A timestamp: the first visible record at or after it; -1/-1 when there is none.
+* A partition that stands in the request twice is INVALID_REQUEST, once.
 
 Version notes:
 * v2: isolation level. v4: leader epochs (KIP-320). v7: -3 (KIP-734). v8: -4. v9: -5. v11: -6.
 """
+
+from collections import Counter
 
 from headwater.base.errors import ErrorCode, KafkaError
 from headwater.delivery.broker.broker import check_leader_epoch
@@ -46,9 +49,12 @@ def handle(call: Call, request: messages.ListOffsetsRequest) -> None:
     response = messages.ListOffsetsResponse()
     for topic in request.topics:
         answers = []
-        for asked in topic.partitions:
+        times = Counter(asked.partition_index for asked in topic.partitions)
+        for asked in {each.partition_index: each for each in topic.partitions}.values():
             answer = _Answer(asked.partition_index)
             try:
+                if times[asked.partition_index] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST)  # noqa: TRY301
                 partition = call.broker.topics.partition(topic.name, asked.partition_index)
                 if partition is None:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # noqa: TRY301
@@ -74,9 +80,11 @@ def _find(
     upto = log.last_stable_offset if read_committed else log.high_watermark
     match timestamp:
         case -1:
-            return upto, -1, log.epoch_for_offset(upto)
+            return upto, -1, call.broker.leader_epoch
         case -2 | -4:
-            return log.log_start_offset, -1, log.epoch_for_offset(log.log_start_offset)
+            epoch = log.epoch_for_offset(log.log_start_offset)
+            # What comes first to an empty log will be of this epoch.
+            return log.log_start_offset, -1, epoch if epoch >= 0 else call.broker.leader_epoch
         case -3:
             found = log.max_timestamp(upto_offset=upto)
         case -5 | -6:

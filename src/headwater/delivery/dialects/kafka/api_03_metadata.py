@@ -9,7 +9,7 @@ Behaviour:
 Version notes:
 * v4: the client may forbid auto-creation; before, it is always allowed.
 * v8-10: authorized operations of the cluster; v8+ of topics, when asked for (KIP-430).
-* v10: topics by id (KIP-516); v12: an unknown id is answered with a null name.
+* v10: the answer tells topic ids (KIP-516); v12: topics by id, an unknown one has a null name.
 * v13: an error code for the whole answer (KIP-1102).
 """
 
@@ -29,6 +29,7 @@ TOPIC_OPERATIONS = 0b1101_1111_1000
 CLUSTER_OPERATIONS = 0b1_1111_1010_0000
 
 _FIRST_WITH_NULL_FOR_ALL = 1
+_FIRST_BY_ID = 12
 _NO_TOPIC_ID = bytes(16)
 
 _Topic = messages.MetadataResponse.MetadataResponseTopic
@@ -55,9 +56,18 @@ def handle(call: Call, request: messages.MetadataRequest) -> None:
         response.topics = [
             _describe(call, topic, with_operations=with_operations) for topic in broker.topics
         ]
+    elif call.version < _FIRST_BY_ID and any(map(_is_by_id, wanted)):
+        response.topics = [
+            _Topic(ErrorCode.INVALID_REQUEST, asked.name or "", asked.topic_id) for asked in wanted
+        ]
     else:
-        response.topics = [_one(call, request, asked) for asked in wanted]
+        once = {(asked.name, asked.topic_id): asked for asked in wanted}
+        response.topics = [_one(call, request, asked) for asked in once.values()]
     call.reply(response)
+
+
+def _is_by_id(asked: messages.MetadataRequest.MetadataRequestTopic) -> bool:
+    return asked.name is None or asked.topic_id != _NO_TOPIC_ID
 
 
 def _one(
@@ -66,7 +76,7 @@ def _one(
     asked: messages.MetadataRequest.MetadataRequestTopic,
 ) -> messages.MetadataResponse.MetadataResponseTopic:
     topics = call.broker.topics
-    if asked.name is None or asked.topic_id != _NO_TOPIC_ID:
+    if asked.name is None or _is_by_id(asked):
         topic = topics.by_id(asked.topic_id)
         if topic is None:
             return _Topic(ErrorCode.UNKNOWN_TOPIC_ID, None, asked.topic_id)

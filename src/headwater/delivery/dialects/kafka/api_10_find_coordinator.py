@@ -29,6 +29,9 @@ _NOWHERE = (-1, "", -1)
 def handle(call: Call, request: messages.FindCoordinatorRequest) -> None:
     """Point to ourselves, or say that nobody coordinates this."""
     error, message = _judge(request.key_type)
+    if not error and call.version < _FIRST_WITH_KEYS:
+        # Kafka repeats the name of the code here.
+        message = error.name
     broker = call.broker
     where = _NOWHERE if error else (broker.node_id, broker.advertised_host, broker.advertised_port)
     node_id, host, port = where
@@ -48,9 +51,9 @@ def handle(call: Call, request: messages.FindCoordinatorRequest) -> None:
     call.reply(response)
 
 
-def _judge(key_type: int) -> tuple[ErrorCode, str | None]:
+def _judge(key_type: int) -> tuple[ErrorCode, str]:
     if key_type == _GROUP:
-        return ErrorCode.NONE, None
+        return ErrorCode.NONE, ""
     if key_type == _TRANSACTION:
         return (
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,

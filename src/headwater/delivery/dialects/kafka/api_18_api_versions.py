@@ -37,9 +37,11 @@ def handle(call: Call, request: messages.ApiVersionsRequest) -> None:
 
 
 def response(error: ErrorCode) -> messages.ApiVersionsResponse:
-    """Build the answer; with an error other than NONE or UNSUPPORTED_VERSION the list is empty."""
+    """Build the answer; with an error it names no API, or only this one to step down to."""
     answer = messages.ApiVersionsResponse(error_code=error)
-    if error == ErrorCode.INVALID_REQUEST:
+    if error == ErrorCode.UNSUPPORTED_VERSION:
+        answer.api_keys = [messages.ApiVersionsResponse.ApiVersion(KEY, *VERSIONS)]
+    if error:
         return answer
     from headwater.delivery.dialects.kafka import registry  # noqa: PLC0415 - it imports this file
 
