@@ -1,7 +1,8 @@
 """DeleteGroups: v0-2.
 
 Behaviour:
-* A group with members is NON_EMPTY_GROUP, an unknown one GROUP_ID_NOT_FOUND.
+* A group with members is NON_EMPTY_GROUP, an unknown one GROUP_ID_NOT_FOUND; one that is named
+  twice is answered once.
 * Answers when the deletion of all of them, with their offsets, is durable.
 """
 
@@ -20,7 +21,7 @@ _Result = messages.DeleteGroupsResponse.DeletableGroupResult
 def handle(call: Call, request: messages.DeleteGroupsRequest) -> None:
     """Delete each group."""
     response = messages.DeleteGroupsResponse(
-        results=[_Result(group_id) for group_id in request.groups_names]
+        results=[_Result(group_id) for group_id in dict.fromkeys(request.groups_names)]
     )
     missing = len(response.results) + 1
 
