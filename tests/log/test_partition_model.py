@@ -160,8 +160,7 @@ class PartitionLogMachine(RuleBasedStateMachine):
         before = self.log.log_start_offset
         self.log.drop_oldest(keep_bytes)
         assert before <= self.log.log_start_offset <= self.log.high_watermark
-        if self.log.log_start_offset < self.log.high_watermark:
-            assert self.log.bytes_from(self.log.log_start_offset) <= keep_bytes
+        assert self.log.durable_bytes() <= keep_bytes
 
     @rule(passed_ms=st.integers(0, 15_000))
     def let_time_pass(self, passed_ms: int) -> None:

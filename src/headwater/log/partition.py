@@ -448,13 +448,15 @@ class PartitionLog:
 
     def drop_oldest(self, keep_bytes: int) -> None:
         """Raise the log start so far that at most `keep_bytes` of durable data remain."""
-        excess = self.bytes_from(self.log_start_offset) - keep_bytes
-        if excess <= 0:
-            return
-        offset = self._segments.offset_behind(self.log_start_offset, excess)
-        if offset is None or offset > self.high_watermark:
-            offset = self.high_watermark
-        self._start_at(offset)
+        # The rest does not count: a crash may take it, and then this log start is not found again.
+        excess = self.durable_bytes() - keep_bytes
+        if excess > 0:
+            offset = self._segments.offset_behind(self.log_start_offset, excess)
+            self._start_at(self.high_watermark if offset is None else offset)
+
+    def durable_bytes(self) -> int:
+        """Return the bytes from the log start to the high watermark."""
+        return self.bytes_from(self.log_start_offset) - self.bytes_from(self.high_watermark)
 
     def _start_at(self, offset: int) -> None:
         if offset > self.log_start_offset:

@@ -289,12 +289,14 @@ class LogStore:
         """
         topic = self._existing(name)
         config = TopicConfig.parse(configs, self._topic_defaults)
+        self._keep_dropped(topic)
         self._manifest.record(manifest.topic_configured(name, configs))
         topic.configs = dict(configs)
         topic.configure(config)
 
     def set_broker_configs(self, configs: Mapping[str, str]) -> None:
         """Replace the overrides of the running broker; what they mean is the caller's affair."""
+        self._keep_dropped(*self._topics.values())
         self._manifest.record(manifest.broker_configured(configs))
 
     @property
@@ -493,6 +495,11 @@ class LogStore:
         )
 
     # Changing.
+
+    def _keep_dropped(self, *topics: Topic) -> None:
+        """Write log starts down that follow from a config, before it changes."""
+        if any(topic.config.headwater_overflow == "drop" for topic in topics):
+            self.persist_log_starts()
 
     def _existing(self, name: str) -> Topic:
         topic = self._topics.get(name)

@@ -17,6 +17,7 @@ from headwater.delivery.wire.kafka.messages import (
     ProduceRequest,
     ProduceResponse,
 )
+from headwater.log.checkpoints import read_offsets
 from tests.delivery.dialects.kafka.desk import Desk
 
 BOUND = 10_000
@@ -120,11 +121,34 @@ def test_appends_during_a_commit_are_looked_at_after_the_next() -> None:
     for file in files:
         file.sync()
     bench.partition.end_commit()
-    assert log.log_start_offset == log.high_watermark == 20
+    assert 0 < log.log_start_offset < log.high_watermark == 20
     bench.desk.commits.run()
     assert 20 < log.log_start_offset < 40
     assert log.bytes_from(log.log_start_offset) <= BOUND
     assert not bench.overflow._awaited
+
+
+def test_what_had_been_dropped_is_dropped_again_after_a_start() -> None:
+    bench = Bench("drop")
+    for _ in range(50):
+        bench.produce()
+    log = bench.partition.log
+    start = log.log_start_offset
+    log.log_start_offset = 0
+    bench.overflow.after_start(bench.partition)
+    assert log.log_start_offset == start > 0
+
+
+def test_a_larger_bound_brings_nothing_back() -> None:
+    bench = Bench("drop")
+    for _ in range(50):
+        bench.produce()
+    start = bench.partition.log.log_start_offset
+    store = bench.desk.broker.store
+    configs = {**store.topics["a"].configs, "headwater.overflow.bytes": "1000000"}
+    bench.desk.broker.topics.set_configs("a", configs)
+    checkpoint = read_offsets(store._disk, f"{store.directory}/log-start-offset-checkpoint")
+    assert checkpoint["a", 0] == start > 0
 
 
 def test_the_newest_batch_stays_even_if_it_is_larger_than_the_bound() -> None:

@@ -4,9 +4,12 @@ This file alone decides how the parts of the broker are put together and when th
 It is single-threaded and does nothing by itself: requests, timers and finished commits drive it.
 """
 
+import logging
+from collections.abc import Callable
+
 from headwater.base.chance import Chance
 from headwater.base.clock import Clock, Timers
-from headwater.base.errors import ErrorCode, KafkaError
+from headwater.base.errors import ErrorCode, KafkaError, StorageError
 from headwater.base.settings import BrokerSettings
 from headwater.delivery.broker.configs import Configs
 from headwater.delivery.broker.groups import Groups
@@ -24,6 +27,8 @@ from headwater.log.store import LogStore
 # How often the broker looks for files that retention or deletion has made removable.
 _UPKEEP_INTERVAL_MS = 1_000
 
+_log = logging.getLogger(__name__)
+
 
 class Broker:
     """All decisions of a single node."""
@@ -37,12 +42,18 @@ class Broker:
         timers: Timers,
         chance: Chance,
         commits: Commits,
+        on_failure: Callable[[StorageError], None] | None = None,
     ) -> None:
+        """Put the parts together.
+
+        ``on_failure`` is called when upkeep finds that the disk has failed: the broker must end.
+        """
         self.store = store
         self.settings = settings
         self.clock = clock
         self.timers = timers
         self.chance = chance
+        self._on_failure = on_failure
         self.node_id = settings.node_id
         self.cluster_id = store.cluster_id
         self.leader_epoch = store.node_epoch
@@ -60,6 +71,9 @@ class Broker:
     def start(self) -> None:
         """Rebuild what lives in internal topics, then begin the upkeep."""
         self.groups.load()
+        for topic in self.topics:
+            for partition in topic.partitions:
+                self.overflow.after_start(partition)
         self.timers.after(_UPKEEP_INTERVAL_MS, self._keep_up)
 
     def create_on_demand(self, name: str, *, allowed: bool) -> BrokerTopic:
@@ -76,8 +90,16 @@ class Broker:
 
     def _keep_up(self) -> None:
         now_ms = self.clock.now_ms()
-        self.overflow.reclaim(now_ms)
-        self.store.work_due(now_ms)
+        try:
+            self.overflow.reclaim(now_ms)
+            self.store.work_due(now_ms)
+        except StorageError as error:
+            if self.store.failed or any(log.failed for log in self.store.logs()):
+                if self._on_failure is None:
+                    raise
+                self._on_failure(error)
+                return
+            _log.warning("upkeep is put off: %s", error)
         self.timers.after(_UPKEEP_INTERVAL_MS, self._keep_up)
 
 

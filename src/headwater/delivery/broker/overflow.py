@@ -122,6 +122,14 @@ class Overflow:
         counters.delayed_ms += delay_ms
         return Decision(delay_ms)
 
+    def after_start(self, partition: Partition) -> None:
+        """Drop what had been dropped before the broker stopped.
+
+        Nobody writes those log starts down, one for each commit. They follow from what is durable
+        and from the bound, so they are found again: at least as high as anybody was told.
+        """
+        self._drop(partition)
+
     def after_append(self, partition: Partition) -> None:
         """Drop what is above the bound, as soon as what was appended is durable.
 
@@ -148,15 +156,16 @@ class Overflow:
         bound = log.config.headwater_overflow_bytes
         if log.config.headwater_overflow != "drop" or bound < 0:
             return
-        before_bytes = log.bytes_from(log.log_start_offset)
+        before_bytes = log.durable_bytes()
         if before_bytes <= bound:
             return
         before_offset = log.log_start_offset
         # The newest batch stays, whatever its size: nobody could ever read it otherwise.
-        log.drop_oldest(max(bound, log.bytes_from(log.log_end_offset - 1)))
+        newest_bytes = log.bytes_from(log.high_watermark - 1) - log.bytes_from(log.high_watermark)
+        log.drop_oldest(max(bound, newest_bytes))
         counters = self._counters(partition)
         counters.dropped_records += log.log_start_offset - before_offset
-        counters.dropped_bytes += before_bytes - log.bytes_from(log.log_start_offset)
+        counters.dropped_bytes += before_bytes - log.durable_bytes()
         self._cut[partition] = None
 
     def reclaim(self, now_ms: int) -> None:
