@@ -6,6 +6,7 @@ marked clean.
 """
 
 import asyncio
+import errno
 import logging
 from collections.abc import Callable
 
@@ -27,14 +28,23 @@ _LAST_ANSWERS_S = 2.0
 
 
 class LoopTimers:
-    """Timers of the event loop."""
+    """Timers of the event loop, which outlives a broker: nothing runs once they are closed."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._closed = False
 
     def after(self, delay_ms: float, action: Callable[[], None]) -> Timer:
         """Run the action later on the loop."""
-        return self._loop.call_later(delay_ms / 1000, action)
+        return self._loop.call_later(delay_ms / 1000, self._run, action)
+
+    def _run(self, action: Callable[[], None]) -> None:
+        if not self._closed:
+            action()
+
+    def close(self) -> None:
+        """Let no action run from now on."""
+        self._closed = True
 
 
 class Node:
@@ -45,6 +55,7 @@ class Node:
         broker: Broker,
         listener: Listener,
         committer: Committer,
+        timers: LoopTimers,
         failed: asyncio.Future[OSError],
     ) -> None:
         self.broker = broker
@@ -54,6 +65,7 @@ class Node:
         self.failed = failed
         self._listener = listener
         self._committer = committer
+        self._timers = timers
 
     @property
     def connection_count(self) -> int:
@@ -76,6 +88,8 @@ class Node:
             await asyncio.sleep(0)
         self._listener.close()
         self._committer.close()
+        # Whatever writes behind the marker of a clean stop would be believed without a look.
+        self._timers.close()
         if self.failed.done():
             self.broker.store.abandon()
         else:
@@ -107,21 +121,24 @@ async def start_node(
     failed: asyncio.Future[OSError] = loop.create_future()
 
     def disk_failed(error: OSError) -> None:
-        _log.error("the disk failed: %s; the broker stops and promises nothing more", error)
-        failed.set_result(error)
+        if not failed.done():
+            _log.error("the disk failed: %s; the broker stops and promises nothing more", error)
+            failed.set_result(error)
 
     committer = Committer(loop, on_failure=disk_failed)
+    timers = LoopTimers(loop)
     try:
         broker = Broker(
             store,
             settings=settings,
             clock=clock,
-            timers=LoopTimers(loop),
+            timers=timers,
             chance=chance,
             commits=committer,
+            on_failure=lambda error: disk_failed(OSError(errno.EIO, error.message)),
         )
         listener = Listener(Dispatcher(broker), settings=settings, clock=clock, loop=loop)
-        node = Node(broker, listener, committer, failed)
+        node = Node(broker, listener, committer, timers, failed)
         broker.start()
         node.host, node.port = listener.open(*listen)
     except BaseException:
