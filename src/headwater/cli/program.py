@@ -24,6 +24,9 @@ class _Lazy(NamedTuple):
 
 
 _SECTIONS: dict[str, dict[str, _Lazy]] = {
+    "Begin": {
+        "demo": _Lazy("headwater.cli.demo", "demo", "Watch a broker, a producer and a group work."),
+    },
     "Broker": {
         "up": _Lazy("headwater.cli.up", "up", "Run a broker."),
         "down": _Lazy("headwater.cli.down", "down", "Stop the broker of a data directory."),

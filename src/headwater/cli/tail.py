@@ -125,10 +125,14 @@ class _Shown:
     def full(self) -> bool:
         return self._limit is not None and self.count >= self._limit
 
-    def add(self, message: Message) -> None:
+    def add(self, message: Message) -> bool:
+        """Write a record that fits the condition; return False when no more are wanted."""
+        if self.full:
+            return False
         if self._predicate is None or self._predicate(message):
             self._out.write(self._render(message))
             self.count += 1
+        return True
 
     def flush(self) -> None:
         self._out.flush()
@@ -145,7 +149,7 @@ class _Source(Protocol):
 
     def read(self) -> list[Message]: ...
 
-    def shown(self, upto: Mapping[Place, int]) -> None: ...
+    def shown(self, unshown: Mapping[Place, int]) -> None: ...
 
     def close(self) -> None: ...
 
@@ -190,7 +194,7 @@ class _RangeSource:
         self.lost = self._reader.lost
         return messages
 
-    def shown(self, upto: Mapping[Place, int]) -> None:
+    def shown(self, unshown: Mapping[Place, int]) -> None:
         """Nobody keeps our place but we."""
 
     def close(self) -> None:
@@ -238,9 +242,10 @@ class _GroupSource:
         self.scanned += len(messages)
         return messages
 
-    def shown(self, upto: Mapping[Place, int]) -> None:
+    def shown(self, unshown: Mapping[Place, int]) -> None:
+        """Commit all that was read, but of what was left over only what lies before it."""
         try:
-            self._member.commit(upto)
+            self._member.commit({**self._member.positions, **unshown})
         except KafkaError as error:
             if error.code not in REJOIN:
                 raise
@@ -251,16 +256,15 @@ class _GroupSource:
 
 
 def _show_all(source: _Source, shown: _Shown) -> None:
-    while not source.done and not shown.full:
-        upto: dict[Place, int] = {}
-        for message in source.read():
-            if shown.full:
-                break
-            shown.add(message)
-            upto[message.topic, message.partition] = message.offset + 1
+    while not (source.done or shown.full):
+        messages = source.read()
+        unshown: dict[Place, int] = {}
+        for message in messages:
+            if not shown.add(message):
+                unshown.setdefault((message.topic, message.partition), message.offset)
         shown.flush()
-        if upto:
-            source.shown(upto)
+        if messages:
+            source.shown(unshown)
 
 
 def _summary(topics: tuple[str, ...], source: _Source, shown: _Shown, *, filtered: bool) -> str:
