@@ -91,7 +91,8 @@ class Broker:
     def _keep_up(self) -> None:
         now_ms = self.clock.now_ms()
         try:
-            self.overflow.reclaim(now_ms)
+            if self.overflow.reclaim(now_ms):
+                self.store.persist_log_starts()
             self.store.work_due(now_ms)
         except StorageError as error:
             if self.store.failed or any(log.failed for log in self.store.logs()):

@@ -168,16 +168,24 @@ class Overflow:
         counters.dropped_bytes += before_bytes - log.durable_bytes()
         self._cut[partition] = None
 
-    def reclaim(self, now_ms: int) -> None:
-        """Free the segments below what was dropped, without waiting for the retention check."""
+    def reclaim(self, now_ms: int) -> bool:
+        """Free the segments below what was dropped, without waiting for the retention check.
+
+        Returns:
+            Whether retention has raised a log start on the way, so that it has to be recorded.
+        """
+        raised = False
         for partition, until_ms in list(self._cut.items()):
             log = partition.log
+            start = log.log_start_offset
             log.remove_expired(now_ms)
             log.purge_deleted(now_ms)
+            raised |= log.log_start_offset != start
             if until_ms is None:
                 self._cut[partition] = now_ms + log.config.file_delete_delay_ms
             elif now_ms > until_ms:
                 del self._cut[partition]
+        return raised
 
     def forget(self, topic: str) -> None:
         """Forget a topic that is gone."""
