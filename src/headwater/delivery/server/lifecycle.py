@@ -80,6 +80,7 @@ class Node:
     async def stop(self) -> None:
         """End gracefully: answer what is owed, close the log, mark it clean."""
         self._listener.stop_accepting()
+        self.broker.groups.close()
         if not self.failed.done():
             try:
                 await asyncio.wait_for(self._committer.drain(), _LAST_ANSWERS_S)
