@@ -56,8 +56,9 @@ def collect(wanted: Sequence[Wanted], limits: Limits) -> tuple[list[Found], bool
     failed = False
     found = []
     for partition, offset, max_bytes, error in wanted:
-        if partition is None:
-            found.append(Found(error, -1, -1, -1, None))
+        if partition is None or partition.ended:
+            gone = error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            found.append(Found(gone, -1, -1, -1, None))
             failed = True
             continue
         log = partition.log

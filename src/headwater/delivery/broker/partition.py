@@ -46,10 +46,12 @@ class Commits(Protocol):
 class Partition:
     """A partition log with its waiters; what every dialect appends to and reads from."""
 
-    __slots__ = ("_commits", "_in_round", "_waiting", "_watchers", "log")
+    __slots__ = ("_commits", "_in_round", "_waiting", "_watchers", "ended", "log")
 
     def __init__(self, log: PartitionLog, commits: Commits) -> None:
         self.log = log
+        # The topic was deleted; whoever still holds the partition must not wait for it.
+        self.ended = False
         self._commits = commits
         self._in_round = False
         # In offset order, because appends are: the head is always the next to become durable.
@@ -107,8 +109,13 @@ class Partition:
         """Stop watching; harmless when it was not watched."""
         self._watchers.pop(action, None)
 
+    def end(self) -> None:
+        """The topic is deleted: those who wait for records hear of it at once."""
+        self.ended = True
+        self.wake()
+
     def wake(self) -> None:
-        """Let every watcher look again: the log start moved, or the topic is gone."""
+        """Let every watcher look again."""
         for action in tuple(self._watchers):
             action()
 

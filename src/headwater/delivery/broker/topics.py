@@ -110,7 +110,7 @@ class Topics:
         del self._by_id[topic.topic_id]
         self.version += 1
         for partition in topic.partitions:
-            partition.wake()
+            partition.end()
         for action in self._when_deleted:
             action(name)
 
