@@ -18,7 +18,8 @@ from headwater.delivery.wire.kafka.messages import CreateTopicsRequest
 from headwater.testing.broker import EmbeddedBroker
 from tests import peers
 from tests.delivery.broker.groups.world import FakePartition, World
-from tests.interop.test_groups_beside_kafka import Talk, ours, theirs, topics
+from tests.interop.talk import Talk
+from tests.interop.test_groups_beside_kafka import ours, theirs, topics
 from tests.peers.kafka_server import ApacheKafka
 
 __all__ = ["ours", "theirs", "topics"]
