@@ -3,11 +3,12 @@
 import contextlib
 import errno
 import os
+import struct
 from pathlib import Path
 
 import pytest
 
-from headwater.base.disk import RealDisk
+from headwater.base.disk import RealDisk, RealFile
 from headwater.base.errors import ErrorCode, KafkaError, StorageError
 from headwater.base.record.batch import check_crc, parse_header
 from headwater.base.settings import TopicConfig
@@ -249,6 +250,27 @@ def test_a_segment_rolls_before_an_offset_leaves_the_range_of_its_index() -> Non
     assert base_offsets(log) == [0, 2**31]
 
 
+# Indexing.
+
+
+@pytest.mark.parametrize("interval,indexed", [(199, [2, 4, 6]), (200, [3, 6]), (201, [3, 6])])
+def test_a_batch_is_indexed_when_more_than_the_interval_lies_before_it(
+    interval: int, indexed: list[int]
+) -> None:
+    """Apache Kafka compares with "greater than", which shows where batches fill it exactly."""
+    log = open_log(MemoryDisk(), config=TopicConfig(index_interval_bytes=interval))
+    size = len(make_batch([b""]))
+    for number in range(8):
+        batch = make_batch([bytes(100 - size)], timestamps=[NOW_MS + number])
+        assert len(batch) == 100
+        append(log, batch)
+
+    index = log._segments[0].offset_index.encode()
+    assert index == b"".join(struct.pack(">ii", at, 100 * at) for at in indexed)
+    times = log._segments[0].time_index.encode()
+    assert times == b"".join(struct.pack(">qi", NOW_MS + at, at) for at in indexed)
+
+
 # Reading.
 
 
@@ -368,16 +390,39 @@ def test_the_recovery_point_waits_for_the_indexes_of_a_closed_segment() -> None:
     commit(log)
     assert log.checkpoint() == 1
     while len(log._segments) == 1:
+        commit(log)
         append_value(log, b"v")
-    end = log.log_end_offset - 1
-    # The batches of the closed segment are durable, its index is not.
+    # The batches of the closed segment are durable, the index entries behind the first are not.
+    assert log.synced_offset == log.log_end_offset - 1 > 1
     assert log.checkpoint() == 1
     items = log.begin_commit()
     assert log.checkpoint() == 1
     for item in items:
         item.sync()
     log.end_commit()
-    assert log.checkpoint() == end + 1
+    assert log.checkpoint() == log.log_end_offset
+
+
+def test_handles_stay_open_until_their_commit_ends(tmp_path: Path) -> None:
+    """A syncer may have nothing but the number of a descriptor."""
+    config = TopicConfig(segment_ms=1000)
+    log = open_log(RealDisk(), str(tmp_path / "t-0"), config=config)
+    append_value(log, b"v")
+    commit(log)
+    append_value(log, b"v")
+    handed_over = log.begin_commit()
+    numbers = [item.fileno() for item in handed_over if isinstance(item, RealFile)]
+    files = [os.fstat(number).st_ino for number in numbers]
+    del handed_over
+    append_value(log, b"v", NOW_MS + 1001)
+    log.checkpoint()
+    log.checkpoint()
+    assert base_offsets(log) == [0, 2]
+
+    assert len(numbers) == 1
+    assert [os.fstat(number).st_ino for number in numbers] == files
+    log.end_commit()
+    assert log.high_watermark == 2
 
 
 # Failing.
@@ -481,6 +526,12 @@ def test_a_roll_on_a_full_disk_keeps_the_indexes_in_memory() -> None:
         assert not log.failed
         assert base_offsets(log) == base_offsets(reference)
         commit(log)
+        disk.capacity_bytes = disk.used_bytes()
+        # Without room the indexes stay in memory, however often idle ones are let go.
+        points = {log.checkpoint() for _ in range(3)}
+        assert points <= {0, count}
+        assert len(read_values(log)) == count
+        disk.capacity_bytes = None
         assert log.checkpoint() == count
         for suffix in (".index", ".timeindex"):
             path = f"/t-0/00000000000000000000{suffix}"

@@ -249,6 +249,25 @@ def test_a_failure_of_any_operation_loses_nothing_acknowledged(number: int) -> N
         workload.check(disk.after_power_cut(operation))
 
 
+def test_retention_during_a_commit_loses_no_producer() -> None:
+    """The commit under way has the snapshot; what it was made from goes before it ends."""
+    disk = MemoryDisk()
+    workload = Workload(disk)
+    log = workload.open(disk, clean=True, leader_epoch=0)
+    number = 0
+    while len(log._segments) < 3:
+        workload.commit(log)
+        workload.append(log, number)
+        number += 1
+    # The high watermark stands at the start of the newest segment, whose commit is not through.
+    assert log.high_watermark == log._segments[-1].base_offset
+    log.begin_commit()
+    workload.retain(log, passed_ms=120_000)
+    assert log.log_start_offset == log._segments[-1].base_offset
+
+    workload.check(disk.after_power_cut(0, keep="nothing"))
+
+
 def test_recovery_that_is_cut_short_is_repeated_by_the_next() -> None:
     disk = MemoryDisk()
     workload = Workload(disk)

@@ -14,6 +14,7 @@ from headwater.log.partition import PartitionLog
 from headwater.testing.memory_disk import MemoryDisk
 from tests.log.helpers import (
     NOW_MS,
+    SMALL,
     append,
     append_value,
     commit,
@@ -237,9 +238,13 @@ def test_a_wrong_index_does_not_cut_the_log() -> None:
     assert read_values(log) == [(n, b"value %02d" % n) for n in range(COUNT)]
 
 
-def test_the_indexes_of_closed_segments_are_made_anew_when_they_are_gone() -> None:
+@pytest.mark.parametrize("recovery_point", [0, 20, 60])
+@pytest.mark.parametrize("config", [SMALL, TopicConfig(index_interval_bytes=100, segment_ms=6)])
+def test_the_indexes_of_closed_segments_are_made_anew_when_they_are_gone(
+    recovery_point: int, config: TopicConfig
+) -> None:
     disk = MemoryDisk()
-    log = open_log(disk)
+    log = open_log(disk, config=config)
     for number in range(60):
         append_value(log, b"value %02d" % number, NOW_MS + number)
     log.close()
@@ -247,7 +252,8 @@ def test_the_indexes_of_closed_segments_are_made_anew_when_they_are_gone() -> No
     for name in goods:
         if name.endswith("index"):
             disk.remove(f"/t-0/{name}")
-    log = open_log(disk, recovery_point=60)
+    log = open_log(disk, config=config, recovery_point=recovery_point)
+    assert len(log._segments) > 5
     assert len(read_values(log)) == 60
     log.close()
 
@@ -276,6 +282,44 @@ def test_producers_come_back_from_a_snapshot_and_what_follows_it() -> None:
         for number in range(45, 60):
             again = append(log, bytearray(sent[number]))
             assert (again.duplicate, again.base_offset) == (True, number)
+
+
+def test_producers_of_a_lost_tail_are_forgotten_although_a_snapshot_knows_them() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    sent = []
+    for number in range(30):
+        batch = make_batch([b"v"], producer_id=1, producer_epoch=0, base_sequence=number)
+        sent.append(bytearray(batch))
+        append(log, batch)
+    commit(log)
+    snapshots = [n for n in disk.list_directory("/t-0") if n.endswith(".snapshot")]
+    assert int(snapshots[-1][:20]) > 5
+    rewrite(disk, FIRST + ".log", flip(65)(content(disk, FIRST + ".log")))
+    log = open_log(disk)
+    assert log.log_end_offset == 0
+
+    assert not append(log, sent[0]).duplicate
+    assert not append(log, sent[1]).duplicate
+
+
+def test_a_snapshot_older_than_all_segments_is_of_no_use() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    for number in range(30):
+        append(log, make_batch([b"v"], producer_id=1, producer_epoch=0, base_sequence=number))
+    append_value(log, b"other")
+    log.close()
+    *_, older, last = [n for n in disk.list_directory("/t-0") if n.endswith(".snapshot")]
+    for name in disk.list_directory("/t-0"):
+        if name[0] == "0" and name != older:
+            disk.remove(f"/t-0/{name}")
+    disk.open(f"/t-0/{last[:20]}.log", create=True)
+    for clean in (True, False):
+        log = open_log(disk, clean=clean)
+        assert log.log_end_offset == 31
+        # It knows an old sequence number, and would refuse the producer's next one.
+        assert len(log.producers) == 0
 
 
 def test_a_stop_that_was_not_clean_after_all_is_recovered() -> None:

@@ -16,7 +16,6 @@ made from, `.tmp` is about to be renamed.
 """
 
 import base64
-import binascii
 import re
 from typing import Final
 
@@ -61,9 +60,4 @@ def encode_partition_metadata(topic_id: bytes) -> bytes:
 def decode_partition_metadata(content: bytes) -> bytes | None:
     """Read the topic id; None where the content is torn or of another version."""
     match = _METADATA.fullmatch(content.decode("ascii", errors="replace"))
-    if match is None:
-        return None
-    try:
-        return base64.urlsafe_b64decode(match[1] + "==")
-    except binascii.Error:
-        return None
+    return base64.urlsafe_b64decode(match[1] + "==") if match is not None else None

@@ -83,6 +83,7 @@ class Segment:
         "_directory",
         "_disk",
         "_first_timestamp",
+        "_indexes_created",
         "_marks",
         "_max_timestamp",
         "_max_timestamp_offset",
@@ -114,6 +115,7 @@ class Segment:
         self._max_timestamp_offset = base_offset
         self._first_timestamp: int | None = None
         self._since_index = 0
+        self._indexes_created = False
         self._marks: dict[int, int] = {}
         self._used = True
 
@@ -297,18 +299,18 @@ class Segment:
         """Append to both index files what they lack.
 
         Returns:
-            The handles, to be synced and closed, and whether a name was created.
+            The handles, to be synced and closed, and whether a name was created, be it by an
+            earlier call that failed.
 
         Raises:
             OSError: Nothing is lost; another call goes on where this one failed.
         """
         files: list[File] = []
-        created = False
         indexes = ((INDEX, self.offset_index, 8), (TIME_INDEX, self.time_index, 12))
         for suffix, index, entry_bytes in indexes:
             path = self.path(suffix)
             if not self._disk.exists(path):
-                created = True
+                self._indexes_created = True
             elif index.saved_entries == len(index) and not index.file_is_longer:
                 continue
             file = self._disk.open(path, create=True)
@@ -322,6 +324,7 @@ class Segment:
         for _, index, _ in indexes:
             index.saved_entries = len(index)
             index.file_is_longer = False
+        created, self._indexes_created = self._indexes_created, False
         return files, created
 
     def indexes_saved(self) -> bool:
@@ -351,6 +354,8 @@ class Segment:
             return marked
         for position, header in self.headers(self.offset_index.position_before(offset)):
             if header.last_offset >= offset:
+                if header.base_offset == offset:
+                    self._remember(offset, position)
                 return position
         return self.size
 
