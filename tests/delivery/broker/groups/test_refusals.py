@@ -185,3 +185,34 @@ def test_a_long_client_name_still_makes_a_valid_member_id(world: World) -> None:
     world.clock.advance(0)
 
     assert len(consumer.joined.member_id) < 300
+
+
+def test_names_that_no_record_can_hold_are_refused(world: World) -> None:
+    long = "x" * 40_000
+    assert world.commit(1, group=long) == [ErrorCode.INVALID_REQUEST]
+    assert world.groups.describe(long) is None
+    fine, odd = Consumer(world), Consumer(world, instance=long)
+    odd.join()
+    fine.enter()
+    world.clock.advance(0)
+    fine.sync()
+
+    result = odd.sync({})
+
+    assert result is not None
+    assert result.error is ErrorCode.INVALID_REQUEST
+    assert fine.syncs[-1].error is ErrorCode.INVALID_REQUEST, "nobody waits for ever"
+
+
+def test_a_stable_group_is_not_shaken_by_a_name_that_is_too_long(world: World) -> None:
+    static = Consumer(world, instance="i")
+    static.join()
+    world.clock.advance(0)
+    static.sync({})
+    again = Consumer(world, instance="i")
+    again.protocols = (*RANGE, Protocol("y" * 40_000, b""))
+
+    result = again.join()
+
+    assert result is not None
+    assert result.error is ErrorCode.NONE, "only the protocol in use is stored"

@@ -80,19 +80,25 @@ class Offsets:
         }:
             self._rebalancing.heard_of(group, group.members[request.member_id])
         accepted = self._accept(request, errors)
-        keys = tuple(key for key, _ in accepted)
-        group_id = request.group_id
-        self._store.set_out(group_id, keys)
         try:
-            self._log.append(
-                group_id,
-                [offset_entry(group_id, key, committed) for key, committed in accepted],
-                partial(self._committed, group_id, accepted, partial(reply, errors)),
-            )
+            self._write(request.group_id, accepted, partial(reply, errors))
         except KafkaError as error:
-            self._store.withdrawn(group_id)
             refusal = error_for_client(error)
             reply([earlier or refusal for earlier in errors])
+
+    def _write(
+        self,
+        group_id: str,
+        accepted: Sequence[tuple[PartitionKey, CommittedOffset]],
+        reply: Callable[[], None],
+    ) -> None:
+        entries = [offset_entry(group_id, key, committed) for key, committed in accepted]
+        self._store.set_out(group_id, tuple(key for key, _ in accepted))
+        try:
+            self._log.append(group_id, entries, partial(self._committed, group_id, accepted, reply))
+        except KafkaError:
+            self._store.withdrawn(group_id)
+            raise
 
     def _check_partition(self, commit: PartitionCommit) -> ErrorCode:
         if not self._topics.has_partition(commit.topic, commit.partition):

@@ -8,10 +8,12 @@ that an offset of a deleted topic is never taken for one of a new topic by the s
 that a client gave a retention of their own (OffsetCommit v2-4) need v1. Read is every version.
 """
 
+import struct
 from collections.abc import Mapping
 from typing import Final
 
-from headwater.base.errors import MalformedMessageError
+from headwater.base.errors import ErrorCode, KafkaError, MalformedMessageError
+from headwater.base.schema import Message
 from headwater.delivery.broker.formats.envelope import (
     decode_key,
     decode_value,
@@ -49,7 +51,11 @@ _NO_TIMESTAMP: Final = -1
 
 
 def offset_entry(group_id: str, key: PartitionKey, committed: CommittedOffset) -> Entry:
-    """Write down a committed offset."""
+    """Write down a committed offset.
+
+    Raises:
+        KafkaError: A name is too long.
+    """
     value = OffsetCommitValue(
         offset=committed.offset,
         leader_epoch=committed.leader_epoch,
@@ -60,16 +66,20 @@ def offset_entry(group_id: str, key: PartitionKey, committed: CommittedOffset) -
     )
     expires = committed.expire_timestamp_ms != NO_EXPIRY
     version = _OFFSET_VERSION_WITH_EXPIRY if expires else _OFFSET_VERSION
-    return Entry(_offset_key(group_id, key), encode_value(value, version))
+    return _entry(OffsetCommitKey(group_id, *key), value, version)
 
 
 def offset_tombstone(group_id: str, key: PartitionKey) -> Entry:
     """Write down that there is no such offset any more."""
-    return Entry(_offset_key(group_id, key), None)
+    return Entry(encode_key(OffsetCommitKey(group_id, *key)), None)
 
 
 def group_entry(group: Group, assignments: Mapping[str, bytes] | None = None) -> Entry:
-    """Write down a generation of a group, with an assignment that is not yet in force."""
+    """Write down a generation of a group, with an assignment that is not yet in force.
+
+    Raises:
+        KafkaError: A name is too long.
+    """
     members = [
         GroupMetadataValue.MemberMetadata(
             member_id=member.member_id,
@@ -94,12 +104,12 @@ def group_entry(group: Group, assignments: Mapping[str, bytes] | None = None) ->
         current_state_timestamp=_NO_TIMESTAMP if timestamp_ms is None else timestamp_ms,
         members=members,
     )
-    return Entry(_group_key(group.group_id), encode_value(value, _GROUP_VERSION))
+    return _entry(GroupMetadataKey(group.group_id), value, _GROUP_VERSION)
 
 
 def group_tombstone(group_id: str) -> Entry:
     """Write down that there is no such group any more."""
-    return Entry(_group_key(group_id), None)
+    return Entry(encode_key(GroupMetadataKey(group_id)), None)
 
 
 def decode_entry(
@@ -126,12 +136,14 @@ def decode_entry(
             return None
 
 
-def _offset_key(group_id: str, key: PartitionKey) -> bytes:
-    return encode_key(OffsetCommitKey(group_id, *key))
-
-
-def _group_key(group_id: str) -> bytes:
-    return encode_key(GroupMetadataKey(group_id))
+def _entry(key: Message, value: Message, version: int) -> Entry:
+    try:
+        return Entry(encode_key(key), encode_value(value, version))
+    except struct.error as error:
+        # Requests of newer versions can carry longer strings than these records.
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, "Names of more than 32,767 bytes cannot be stored."
+        ) from error
 
 
 def _decode_offset(
