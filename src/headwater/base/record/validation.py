@@ -43,6 +43,8 @@ from headwater.base.record.crc import crc32c
 from headwater.base.record.varint import BytesLike
 
 _CODEC_MAX = int(max(Codec))
+# The length of the smallest message of any format: less is damage, not the start of a batch.
+_MESSAGE_LENGTH_MIN = 14
 _FORBIDDEN_ATTRIBUTES = CONTROL_MASK | TIMESTAMP_TYPE_MASK
 _unpack_header = HEADER.unpack_from
 
@@ -98,7 +100,7 @@ def _explain(buffer: BytesLike, size_max: int) -> CorruptRecordError:
         if len(buffer) >= SIZE_OVERHEAD_BYTES:
             length_field = buffer[LENGTH_POS:SIZE_OVERHEAD_BYTES]
             batch_length = int.from_bytes(length_field, "big", signed=True)
-            if batch_length < BATCH_LENGTH_MIN:
+            if batch_length < _MESSAGE_LENGTH_MIN:
                 return _too_short(batch_length)
         return _invalid(
             f"a record batch has at least {BATCH_HEADER_BYTES} bytes, {len(buffer)} were sent"
