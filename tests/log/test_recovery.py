@@ -239,7 +239,7 @@ def test_a_wrong_index_does_not_cut_the_log() -> None:
 
 
 @pytest.mark.parametrize("recovery_point", [0, 20, 60])
-@pytest.mark.parametrize("config", [SMALL, TopicConfig(index_interval_bytes=100, segment_ms=6)])
+@pytest.mark.parametrize("config", [SMALL, TopicConfig(index_interval_bytes=100, segment_ms=5)])
 def test_the_indexes_of_closed_segments_are_made_anew_when_they_are_gone(
     recovery_point: int, config: TopicConfig
 ) -> None:

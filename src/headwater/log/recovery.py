@@ -405,7 +405,7 @@ class _Search:
         for segment in self.segments[first:-1]:
             segment.appender = None
         for offset in self._snapshots:
-            if offset > self._expected.recovery_point:
+            if offset >= self._expected.recovery_point:
                 snapshot = self._disk.open(self._path(offset_name(offset, SNAPSHOT)))
                 sync_now(snapshot)
                 snapshot.close()
