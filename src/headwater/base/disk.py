@@ -139,32 +139,6 @@ class AlreadyLockedError(HeadwaterError):
     """Another process works on the same directory."""
 
 
-class DirectorySync:
-    """A directory as something to sync, so that a group commit can treat it like a file."""
-
-    __slots__ = ("_disk", "path")
-
-    def __init__(self, disk: Disk, path: str) -> None:
-        """Name the directory."""
-        self._disk = disk
-        self.path = path
-
-    def __eq__(self, other: object) -> bool:
-        """Take two objects of one directory for the same, so that a round syncs it once."""
-        if not isinstance(other, DirectorySync):
-            return NotImplemented
-        return self.path == other.path and self._disk is other._disk
-
-    def __hash__(self) -> int:
-        """Go by the path."""
-        return hash(self.path)
-
-    def sync(self) -> None:
-        """Make the directory's names durable; one that was deleted meanwhile has none."""
-        with contextlib.suppress(FileNotFoundError):
-            self._disk.sync_directory(self.path)
-
-
 def replace_file(disk: Disk, path: str, content: bytes) -> None:
     """Give ``path`` this content, durably, so that a crash leaves the old or the new whole.
 

@@ -454,7 +454,6 @@ class LogStore:
             for index in range(entry.partitions):
                 key = (entry.name, index)
                 log = self._open_log(topic, index, clean=clean)
-                _commit(log)
                 topic.partitions.append(log)
                 point = self._offsets.recorded(RECOVERY_POINTS, key)
                 self._recovery_points[key] = min(point, log.log_end_offset)
@@ -580,11 +579,3 @@ class LogStore:
 def _above_zero(offsets: Mapping[Key, int]) -> dict[Key, int]:
     """Leave out what readers assume anyway: most partitions of a big topic are empty."""
     return {key: offset for key, offset in offsets.items() if offset > 0}
-
-
-def _commit(log: PartitionLog) -> None:
-    """Sync all that a partition has written, here and now."""
-    if log.dirty():
-        for item in log.begin_commit():
-            item.sync()
-        log.end_commit()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.base.disk import DirectorySync, RealDisk, RealFile, Syncable
+from headwater.base.disk import RealDisk, RealFile, Syncable
 from headwater.delivery.server import syncers
 from headwater.delivery.server.kernel_aio import Ended, KernelAio
 from headwater.delivery.server.syncers import (
@@ -20,6 +20,7 @@ from headwater.delivery.server.syncers import (
     ThreadSyncer,
     choose_syncer,
 )
+from headwater.log.unsynced import NamesSync
 
 Loop = asyncio.AbstractEventLoop
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="kernel AIO is Linux's")
@@ -83,7 +84,7 @@ def test_plain_files_directories_and_wrappers_share_a_round(
 ) -> None:
     counted = CountedFile(tmp_path / "counted")
     items: list[Syncable] = [*real_files(tmp_path, 9), counted]
-    items.append(DirectorySync(RealDisk(), str(tmp_path)))
+    items.append(NamesSync(RealDisk(), [], [str(tmp_path)]))
 
     assert sync_rounds(make, items, [], items) == ["None"] * 3
     assert counted.syncs == 2

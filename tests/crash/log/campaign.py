@@ -1,0 +1,217 @@
+"""Faults at operation N of the workload, and what must be true afterwards.
+
+This file alone decides which faults there are and how a disk is judged after one. A fault, an
+operation and a seed give the same run, and a failure names the command that repeats it.
+
+    crash    the power goes right after operation N; nothing that was not synced survives
+    tear     the same; some of it survives, torn and garbled
+    full     operation N finds no room (an append writes a part); the process goes on
+    broken   operation N fails for good (an append writes a part, a sync is lost)
+"""
+
+import errno
+import os
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager
+from typing import Literal, get_args
+
+from headwater.base.record.batch import parse_header
+from headwater.log import manifest
+from headwater.testing.manual_clock import ManualClock
+from headwater.testing.memory_disk import Keep, MemoryDisk, Operation
+from tests.crash.log.ledger import Broken, Ledger
+from tests.crash.log.workload import DATA, DURABLE, OPERATIONS_MAX, Life, StoppedError, open_store
+
+Fault = Literal["crash", "tear", "full", "broken"]
+FAULTS: tuple[Fault, ...] = get_args(Fault)
+TEARS = 3
+"""Seeds per operation: each keeps other parts of what was not synced."""
+
+FINAL_WHEN_FULL = {"sync", "sync_directory", "truncate", "rename"}
+"""What no retry can mend; a full file system fails none of these but in theory."""
+
+Lie = Callable[[Operation], bool]
+
+
+@contextmanager
+def small_journal() -> Iterator[None]:
+    """Let the journal be folded every few entries, so that a short life sees it."""
+    before = manifest._FOLD_AT_LEAST_BYTES
+    manifest._FOLD_AT_LEAST_BYTES = 1_000  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        manifest._FOLD_AT_LEAST_BYTES = before  # type: ignore[misc]
+
+
+def count_operations(seed: int = 0) -> int:
+    """Return how many operations the workload has when nothing goes wrong."""
+    disk = MemoryDisk()
+    with small_journal():
+        Life(disk, Ledger(), seed).run()
+    return disk.operations
+
+
+def power_cuts(
+    fault: Fault, operations: Container[int], seed: int, *, lie: Lie | None = None
+) -> None:
+    """Live the workload once, and judge what a power cut after each operation would leave.
+
+    Args:
+        fault: "crash" or "tear".
+        operations: After which ones to judge.
+        seed: Decides all that is left to chance.
+        lie: Which syncs only pretend, before and after the cut.
+
+    Raises:
+        Broken: The first promise that was not kept, and how to see it again.
+    """
+    disk = MemoryDisk()
+    ledger = Ledger()
+    life = Life(disk, ledger, seed)
+
+    def look(operation: Operation) -> None:
+        if operation.kind != "lock":
+            # A start has begun to write, so the clean stop before it counts no more.
+            ledger.stopped_cleanly = False
+        if operation.number not in operations:
+            return
+        syncing, Life.syncing = Life.syncing, ""
+        for round_ in range(1 if fault == "crash" else TEARS):
+            dice = (seed * OPERATIONS_MAX + operation.number) * 10 + round_
+            found = life.disk.after_power_cut(dice, keep="nothing" if fault == "crash" else "some")
+            with explained(fault, operation, seed):
+                judge(found, ledger, life.clock, dice, lie)
+        Life.syncing = syncing
+
+    disk.after_operation = look
+    disk.lie = lie
+    with small_journal():
+        life.run()
+        if disk.operations + 1 in operations:
+            with explained(fault, disk.trace[-1], seed):
+                judge(life.disk.after_power_cut(seed), ledger, life.clock, seed + 1, lie)
+
+
+def failure(fault: Fault, number: int, seed: int) -> None:
+    """Live the workload with one operation that fails, then judge what the next start finds.
+
+    Raises:
+        Broken: The first promise that was not kept, and how to see it again.
+    """
+    code = errno.ENOSPC if fault == "full" else errno.EIO
+    disk = MemoryDisk()
+    disk.fail_at(number, OSError(code, os.strerror(code)))
+    ledger = Ledger(was_full=fault == "full")
+    life = Life(disk, ledger, seed)
+    stopped = False
+    with small_journal():
+        try:
+            with explained(fault, None, seed, number):
+                life.run()
+        except StoppedError:
+            stopped = True
+        if number > len(disk.trace):
+            return
+        operation = disk.trace[number - 1]
+        with explained(fault, operation, seed):
+            if fault == "full" and operation.kind not in FINAL_WHEN_FULL:
+                expect(not stopped, "a full disk ended the process")
+            dice = (seed * OPERATIONS_MAX + number) * 10
+            for keep in get_args(Keep):
+                judge(life.disk.after_power_cut(dice, keep=keep), ledger, life.clock, dice)
+            if not life.disk.sync_has_failed:
+                judge(life.disk.restart(), ledger, life.clock, dice)
+
+
+def run(fault: Fault, operations: range, seed: int) -> None:
+    """Run one fault at each of some operations; "number + 1" of the last one is the end of it all.
+
+    Raises:
+        Broken: The first promise that was not kept, and how to see it again.
+    """
+    if fault in {"crash", "tear"}:
+        power_cuts(fault, operations, seed)
+    else:
+        for number in operations:
+            failure(fault, number, seed)
+
+
+def judge(
+    disk: MemoryDisk, ledger: Ledger, clock: ManualClock, seed: int, lie: Lie | None = None
+) -> None:
+    """Open what was left, hold it to its promises, cut the power again, and live on.
+
+    Raises:
+        Broken: A promise was not kept.
+    """
+    disk.lie = lie
+    life = Life(disk, ledger.copy(), seed)
+    life.clock = ManualClock(clock.now_ms(), clock.monotonic_ms())
+    start(life, -seed)
+    cut(life, -seed - 1, lie)
+    live_on(life)
+    cut(life, -seed - 2, lie)
+
+
+def start(life: Life, seed: int) -> None:
+    """Open the store and check it; what it shows is a promise from then on."""
+    life.ledger.check_files(life.disk, f"{DATA}/log")
+    life.store = open_store(life.disk, life.clock, seed)
+    life.take_stock()
+
+
+def cut(life: Life, seed: int, lie: Lie | None) -> None:
+    """Take away all that is not synced, and start again: what was shown must be the same."""
+    life.disk = life.disk.crash(seed, keep="nothing")
+    life.disk.lie = lie
+    start(life, seed)
+
+
+def live_on(life: Life) -> None:
+    """Use a recovered store: repetitions are known, offsets go on, deletions are finished."""
+    ledger = life.ledger
+    logs = list(life.store.logs())
+    for log in logs:
+        for sent in ledger.promise(log).sent.values():
+            if sent and (sent[-1][1] >= log.log_start_offset or not ledger.was_full):
+                batch, offset = bytearray(sent[-1][0]), sent[-1][1]
+                appended = log.append(batch, parse_header(batch))
+                expect(
+                    appended.duplicate and appended.base_offset == offset,
+                    f"{log}: a repetition of offset {offset} is {appended}",
+                )
+        life.append(log.topic, log.partition)
+    life.commit_together(*((log.topic, log.partition) for log in logs))
+    life.create(("after", 1, DURABLE))
+    life.append("after", 0)
+    life.commit("after", 0)
+    life.producer_id()
+    life.upkeep(after_ms=70_000)
+    names = life.disk.list_directory(f"{DATA}/log")
+    directories = {name for name in names if life.disk.is_directory(f"{DATA}/log/{name}")}
+    known = {f"{log.topic}-{log.partition}" for log in life.store.logs()}
+    expect(directories <= known, f"nobody removes {directories - known}")
+
+
+def expect(kept: bool, otherwise: str) -> None:
+    """Raise ``Broken`` where something does not hold."""
+    if not kept:
+        raise Broken(otherwise)
+
+
+@contextmanager
+def explained(
+    fault: Fault, operation: Operation | None, seed: int, number: int = 0
+) -> Iterator[None]:
+    """Add to any error how to see it again."""
+    number = operation.number if operation else number
+    try:
+        yield
+    except StoppedError:
+        raise
+    except Exception as error:
+        raise Broken(
+            f"{error!r}\n  after fault {fault} at operation {operation or number}\n  replay: "
+            f"python -m tests.crash.log --fault {fault} --operation {number} --seed {seed}"
+        ) from error
