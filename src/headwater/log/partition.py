@@ -22,14 +22,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from headwater.base.clock import Clock
-from headwater.base.disk import (
-    Disk,
-    Syncable,
-    is_full,
-    parent_directory,
-    replace_file,
-    sync_names,
-)
+from headwater.base.disk import Disk, Syncable, is_full, parent_directory, replace_file, sync_names
 from headwater.base.errors import ErrorCode, KafkaError, StorageError
 from headwater.base.record.batch import BatchHeader, stamp, stamp_append_time
 from headwater.base.settings import TopicConfig
@@ -43,6 +36,7 @@ from headwater.log.names import (
 )
 from headwater.log.producers import ProducerState
 from headwater.log.recovery import Expected, Found, find_log
+from headwater.log.repetition import find_repeated
 from headwater.log.retention import removable
 from headwater.log.rolling import must_roll
 from headwater.log.search import FoundOffset, find_max_timestamp, find_timestamp
@@ -86,6 +80,7 @@ class PartitionLog:
         config: TopicConfig,
         clock: Clock,
         leader_epoch: int,
+        producer_id_expiration_ms: int,
     ) -> None:
         """Go on with a log as it was found; `open` finds it."""
         self._disk = disk
@@ -99,7 +94,7 @@ class PartitionLog:
         self.epochs: LeaderEpochs = found.epochs
         # Files from elsewhere may be ahead of our own count; an epoch never goes back.
         self.leader_epoch = max(leader_epoch, found.epochs.latest)
-        self.producer_id_expiration_ms = PRODUCER_ID_EXPIRATION_MS
+        self.producer_id_expiration_ms = producer_id_expiration_ms
         self.log_start_offset = found.log_start_offset
         self.log_end_offset = found.log_end_offset
         self.high_watermark = found.log_end_offset
@@ -131,6 +126,7 @@ class PartitionLog:
         recovery_point: int,
         log_start_offset: int,
         clean: bool,
+        producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
     ) -> "PartitionLog":
         """Open a partition, recovering it unless the last process stopped cleanly.
 
@@ -146,6 +142,7 @@ class PartitionLog:
             recovery_point: Everything below was durable when it was last written down.
             log_start_offset: The first offset as last written down.
             clean: Whether `close` was the last thing that happened to it.
+            producer_id_expiration_ms: After how much silence an idempotent producer is forgotten.
 
         Raises:
             StorageError: The files cannot be read, or belong to another topic.
@@ -171,6 +168,7 @@ class PartitionLog:
             config=config,
             clock=clock,
             leader_epoch=leader_epoch,
+            producer_id_expiration_ms=producer_id_expiration_ms,
         )
 
     def __repr__(self) -> str:
@@ -223,7 +221,7 @@ class PartitionLog:
         max_timestamp = now_ms if self._log_append_time else header.max_timestamp
         producer_id = header.producer_id
         if producer_id >= 0:
-            repeated = self.producers.check(header)
+            repeated = find_repeated(self.producers, header, self._segments)
             if repeated is not None:
                 time_ms = repeated.timestamp if self._log_append_time else NO_TIMESTAMP
                 return Appended(
@@ -367,6 +365,7 @@ class PartitionLog:
 
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE.
+            StorageError: The files cannot be read.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise KafkaError(
@@ -375,13 +374,16 @@ class PartitionLog:
             )
         if offset >= upto_offset:
             return None
-        return self._segments.read(
-            offset,
-            max_bytes,
-            upto_offset=upto_offset,
-            log_end_offset=self.log_end_offset,
-            at_least_one=at_least_one,
-        )
+        try:
+            return self._segments.read(
+                offset,
+                max_bytes,
+                upto_offset=upto_offset,
+                log_end_offset=self.log_end_offset,
+                at_least_one=at_least_one,
+            )
+        except OSError as error:
+            raise StorageError(f"{self.directory} cannot be read: {error}") from error
 
     def offset_for_timestamp(self, timestamp_ms: int, *, upto_offset: int) -> FoundOffset | None:
         """Return the first record below `upto_offset` that is not older than a timestamp."""
@@ -455,7 +457,7 @@ class PartitionLog:
             self._start_at(self.high_watermark if offset is None else offset)
 
     def durable_bytes(self) -> int:
-        """Return the bytes from the log start to the high watermark."""
+        """Return the bytes below the high watermark."""
         return self.bytes_from(self.log_start_offset) - self.bytes_from(self.high_watermark)
 
     def _start_at(self, offset: int) -> None:
@@ -552,15 +554,13 @@ class PartitionLog:
         if self.failure or self._unsynced.has_files:
             return self._recovery_point
         try:
-            without_room, names_created = self._segments.sync_indexes()
+            indexed_offset, names_created = self._segments.sync_indexes()
             if names_created:
                 sync_names(self._disk, self.directory)
         except OSError as error:
             raise self._storage_error("the indexes cannot be written", error) from error
         self._segments.release_idle(keep_active=self._active_dirty or self._unsynced.under_way)
-        self._recovery_point = self.synced_offset
-        if without_room is not None:
-            self._recovery_point = min(without_room, self.synced_offset)
+        self._recovery_point = min(indexed_offset, self.synced_offset)
         return self._recovery_point
 
     def close(self) -> None:
@@ -581,8 +581,8 @@ class PartitionLog:
     def _close_segments(self, active: Segment) -> None:
         active.finish()
         self._snapshots.save(self.log_end_offset, self.producers, self._unsynced)
-        without_room, names_created = self._segments.sync_indexes()
-        if without_room is not None:
+        indexed_offset, names_created = self._segments.sync_indexes()
+        if indexed_offset < self.log_end_offset:
             raise StorageError(f"{self.directory}: the disk is too full to stop cleanly")
         if names_created:
             self._unsynced.add_names(self.directory)

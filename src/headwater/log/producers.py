@@ -21,10 +21,11 @@ A snapshot is Kafka's, version 1:
         int64 producer id, int16 epoch, int32 last sequence, int64 last offset, int32 offset delta,
         int64 timestamp, int32 coordinator epoch, int64 first offset of the open transaction or -1
 
-It holds the last batch of each producer only, so after a clean restart the window is one batch.
+It holds the last batch of each producer only; `repetition` finds the others when they are needed.
 """
 
 import struct
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from headwater.base.errors import ErrorCode, KafkaError
@@ -65,12 +66,20 @@ class ProducerBatch(NamedTuple):
 class Producer:
     """One producer id on one partition."""
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "timestamp", "txn_first_offset")
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "is_whole",
+        "timestamp",
+        "txn_first_offset",
+    )
 
     def __init__(self, epoch: int) -> None:
         """Start an empty window."""
         self.epoch = epoch
         self.batches: list[ProducerBatch] = []
+        self.is_whole = True
         self.timestamp = -1
         self.coordinator_epoch = NO_COORDINATOR
         self.txn_first_offset = NO_TRANSACTION
@@ -182,6 +191,29 @@ class ProducerState:
         producer.timestamp = header.max_timestamp
         producer.txn_first_offset = NO_TRANSACTION
 
+    def is_whole(self, producer_id: int) -> bool:
+        """Tell whether the window holds all that it would hold without a restart."""
+        producer = self._producers.get(producer_id)
+        return producer is None or producer.is_whole
+
+    def fill(self, producer_id: int, headers: Iterable[BatchHeader]) -> None:
+        """Make the window of a producer anew from its batches near the log end, oldest first."""
+        producer = self._producers[producer_id]
+        producer.is_whole = True
+        found = [
+            header
+            for header in headers
+            if header.producer_epoch == producer.epoch and not header.is_control
+        ]
+        # Without the newest batch it would not be the end of the log that was looked at.
+        newest = producer.batches[-1].last_offset if producer.batches else -1
+        if found and found[-1].last_offset == newest:
+            timestamp = producer.timestamp
+            producer.batches = []
+            for header in found[-BATCHES_MAX:]:
+                self.add(header, header.base_offset, header.max_timestamp)
+            producer.timestamp = timestamp
+
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forget producers that were silent for too long and have no open transaction."""
         expired = [
@@ -236,6 +268,7 @@ class ProducerState:
             txn_first_offset,
         ) in _SNAPSHOT_ENTRY.iter_unpack(body):
             producer = state._producers[producer_id] = Producer(epoch)
+            producer.is_whole = False
             producer.timestamp = timestamp
             producer.coordinator_epoch = coordinator_epoch
             producer.txn_first_offset = txn_first_offset
