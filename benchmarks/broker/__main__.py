@@ -1,0 +1,249 @@
+"""`make bench-broker`: the broker beside Apache Kafka 4.3, interleaved, medians of the rounds.
+
+This file alone decides which figures become rows and which bar each has to reach. A ratio above 1
+means that ours is better, whatever the unit.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.broker import load, measures
+from benchmarks.broker.brokers import (
+    Contender,
+    Headwater,
+    Kafka,
+    both,
+    create_topic,
+    resident_bytes,
+    scratch,
+)
+from tests import peers
+
+_SMALLER_IS_BETTER = ("ms", "s", "CPU s/GB", "MB resident", "% of a core")
+_RECOVERY_BYTES = 1_000_000_000
+_IDLE_S = 60.0
+
+
+class Row(NamedTuple):
+    """One line of the table."""
+
+    name: str
+    ours: float
+    theirs: float
+    unit: str
+    bar: float | None
+
+    @property
+    def ratio(self) -> float:
+        """How much better ours is."""
+        if self.unit in _SMALLER_IS_BETTER:
+            return self.theirs / max(self.ours, 1e-9)
+        return self.ours / max(self.theirs, 1e-9)
+
+
+# Bars by name of the figure; a name that is not here has none.
+_BARS = {
+    "1-record requests, durable, 1x1: requests/s": 0.8,
+    "1-record requests, durable, 16x5: requests/s": 2.0,
+    "1-record requests, durable, 16x5: p99 ms": 1.0,
+    "produce 1000 B records, durable: MB/s": 0.9,
+    "fetch 1000 B records, durable: MB/s": 0.9,
+    "produce 1000 B through confluent-kafka: MB/s": 0.9,
+    "fetch 1000 B through confluent-kafka: MB/s": 0.9,
+}
+
+
+def main() -> int:
+    """Measure, print the table, and the rows as JSON on the last line."""
+    arguments = _parse()
+    if reason := peers.missing("kafka"):
+        print(reason, file=sys.stderr)
+        return 1
+    began = time.monotonic()
+    rows = _start_rows(arguments.directory, arguments.rounds)
+    _say("start measured", began)
+    with both(arguments.directory) as (ours, theirs):
+        rows += _compared_rows(ours, theirs, arguments, began)
+        rows += _stalled_rows(ours, arguments)
+        _say("stalled readers measured", began)
+        rows.append(
+            Row(
+                "1,000 partitions, one idle consumer",
+                measures.idle_consumer_cpu(ours, arguments.idle_seconds),
+                1.0,
+                "% of a core",
+                1.0,
+            )
+        )
+        _say("idle consumer measured", began)
+    rows += _recovery_rows(arguments.directory)
+    _say("recovery measured", began)
+    _print_table(rows)
+    print(json.dumps({"rows": [_as_json(row) for row in rows]}))
+    return 0
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="benchmarks.broker")
+    parser.add_argument("--directory", type=Path, help="where the data lies (its disk is measured)")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.5, help="of load per figure and round")
+    parser.add_argument("--idle-seconds", type=float, default=_IDLE_S)
+    return parser.parse_args()
+
+
+def _say(what: str, began: float) -> None:
+    print(f"[{time.monotonic() - began:5.0f} s] {what}", file=sys.stderr, flush=True)
+
+
+def _start_rows(directory: Path | None, rounds: int) -> list[Row]:
+    ours_s, ours_mb, theirs_s, theirs_mb = [], [], [], []
+    for _ in range(rounds):
+        with scratch(directory) as folder:
+            ours = Headwater(folder / "ours")
+            ours.start()
+            ours_s.append(ours.started_in_s)
+            time.sleep(0.5)
+            ours_mb.append(resident_bytes(ours.pid) / 1e6)
+            ours.stop()
+    for _ in range(min(rounds, 2)):
+        with scratch(directory) as folder:
+            theirs = Kafka(folder / "theirs")
+            theirs.start()
+            theirs_s.append(theirs.started_in_s)
+            time.sleep(2)
+            theirs_mb.append(resident_bytes(theirs.pid) / 1e6)
+            theirs.stop()
+    start, memory = statistics.median(ours_s), statistics.median(ours_mb)
+    return [
+        Row("start on an empty directory", start, statistics.median(theirs_s), "s", None),
+        Row("start on an empty directory, limit", start, 0.5, "s", 1.0),
+        Row("idle memory", memory, statistics.median(theirs_mb), "MB resident", None),
+        Row("idle memory, limit", memory, 100.0, "MB resident", 1.0),
+    ]
+
+
+def _compared_rows(
+    ours: Headwater, theirs: Kafka, arguments: argparse.Namespace, began: float
+) -> list[Row]:
+    contenders: list[Contender] = [ours, theirs]
+    found: dict[str, dict[str, list[float]]] = {each.name: {} for each in contenders}
+    for contender in contenders:
+        measures.prepare(contender)
+        # The first load warms caches and the JVM's compiler; it does not count.
+        measures.one_record_requests(contender, arguments.seconds)
+        measures.throughput(contender, 1_000, arguments.seconds, -1)
+    for round_no in range(arguments.rounds):
+        # Who goes first changes, so that neither always has the warmer disk.
+        for contender in contenders if round_no % 2 else reversed(contenders):
+            figures = measures.one_record_requests(contender, arguments.seconds)
+            figures |= measures.over_partitions(contender, arguments.seconds)
+            for value_bytes in (100, 1_000):
+                figures |= measures.throughput(contender, value_bytes, arguments.seconds, round_no)
+                figures |= measures.through_confluent_kafka(contender, value_bytes, round_no)
+            for name, value in figures.items():
+                found[contender.name].setdefault(name, []).append(value)
+        _say(f"round {round_no + 1} of {arguments.rounds}", began)
+    rows = []
+    for name, values in found[ours.name].items():
+        unit = name.rpartition(": ")[2] if ": " in name else "of one core"
+        rows.append(
+            Row(
+                name,
+                statistics.median(values),
+                statistics.median(found[theirs.name][name]),
+                unit,
+                _BARS.get(name),
+            )
+        )
+    rows.append(
+        Row(
+            "memory after load",
+            resident_bytes(ours.pid) / 1e6,
+            resident_bytes(theirs.pid) / 1e6,
+            "MB resident",
+            None,
+        )
+    )
+    return rows
+
+
+def _stalled_rows(ours: Headwater, arguments: argparse.Namespace) -> list[Row]:
+    """Ours beside itself: what a reader that has stopped reading costs everybody else."""
+    found: dict[str, list[float]] = {}
+    for round_no in range(arguments.rounds):
+        figures = measures.beside_stalled_reader(ours, arguments.seconds, round_no)
+        for name, value in figures.items():
+            found.setdefault(name, []).append(value)
+    return [
+        Row(
+            f"beside 4 stalled readers: {unit}",
+            statistics.median(found[f"stalled readers, with: {unit}"]),
+            statistics.median(found[f"stalled readers, without: {unit}"]),
+            unit,
+            0.95,
+        )
+        for unit in ("requests/s", "fetch MB/s")
+    ]
+
+
+def _recovery_rows(directory: Path | None) -> list[Row]:
+    """Write a gigabyte in batches of 16 KiB, crash, and time the start that scans all of it."""
+    batch = load.batch_of(16 * 1024 // 1_010, 1_000)
+    rates = []
+    with scratch(directory) as folder:
+        broker = Headwater(folder / "ours")
+        broker.start()
+        empty_start_s = broker.started_in_s
+        create_topic(broker.port, "recovery", 1, durable=False)
+        frames = [[load.produce_frame("recovery", 0, batch)]] * 4
+        log = broker.log_directory / "recovery-0"
+        while _bytes_in(log) < _RECOVERY_BYTES:
+            load.run_produce(measures.address(broker), frames, in_flight=5, seconds=1)
+        for _ in range(3):
+            broker.kill()
+            # As if no checkpoint had been written yet: everything has to be scanned.
+            (broker.log_directory / "recovery-point-offset-checkpoint").unlink(missing_ok=True)
+            broker.start()
+            scan_s = max(broker.started_in_s - empty_start_s, 1e-3)
+            rates.append(_bytes_in(log) / 1e6 / scan_s)
+        broker.stop()
+    return [Row("recovery, 16 KiB batches, limit", statistics.median(rates), 500.0, "MB/s", 1.0)]
+
+
+def _bytes_in(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.glob("*.log"))
+
+
+def _as_json(row: Row) -> dict[str, object]:
+    shown: dict[str, object] = {
+        "name": row.name,
+        "ours": round(row.ours, 4),
+        "theirs": round(row.theirs, 4),
+        "unit": row.unit,
+        "ratio": round(row.ratio, 3),
+    }
+    if row.bar is not None:
+        shown["bar"] = row.bar
+    return shown
+
+
+def _print_table(rows: list[Row]) -> None:
+    width = max(len(row.name) for row in rows)
+    print(f"{'':{width}}  {'ours':>12}  {'theirs':>12}  {'ratio':>7}  {'bar':>5}")
+    for row in rows:
+        bar = "" if row.bar is None else f"{row.bar:g}"
+        verdict = "" if row.bar is None or row.ratio >= row.bar else "  BELOW"
+        print(
+            f"{row.name:{width}}  {row.ours:>12,.2f}  {row.theirs:>12,.2f}  "
+            f"{row.ratio:>6.2f}x  {bar:>5}{verdict}"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
