@@ -15,6 +15,10 @@ import click
 COMMON_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
+# Set by the shell that asks for completions: eval "$(_HEADWATER_COMPLETE=bash_source headwater)".
+_COMPLETION = "_HEADWATER_COMPLETE"
+
+
 class _Lazy(NamedTuple):
     """Where a command lives, and what the list of commands says of it."""
 
@@ -107,8 +111,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     as_json = "--json" in given
     try:
-        result = program.main(given, prog_name="headwater", standalone_mode=False)
+        result = _invoke(given)
         sys.stdout.flush()
+    except click.exceptions.Exit as asked:
+        return asked.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return 2
@@ -121,6 +127,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - told below, or raised again
         return _tell(error, as_json=as_json)
     return result if isinstance(result, int) else 0
+
+
+def _invoke(arguments: list[str]) -> object:
+    if _COMPLETION in os.environ:
+        return program.main(arguments, prog_name="headwater", complete_var=_COMPLETION)
+    # Not by `program.main`, which has answers of its own to a closed pipe and to Ctrl-C.
+    with program.make_context("headwater", arguments) as context:
+        return program.invoke(context)
 
 
 def _tell(error: Exception, *, as_json: bool) -> int:

@@ -6,7 +6,7 @@ error how much was looked at: output that stops at a limit is never taken for al
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 import click
 
@@ -93,6 +93,7 @@ def tail(  # noqa: PLR0913 - one argument per option
         _show_all(source, shown)
     except KeyboardInterrupt:
         interrupted = True
+        shown.flush()
     finally:
         source.close()
     if not quiet:
@@ -118,8 +119,12 @@ class _Shown:
         self._render = render
         self._predicate = predicate
         self._limit = limit
-        self._out: BinaryIO = sys.stdout.buffer
-        self.count = 0
+        self._waiting: list[bytes] = []
+        self._written = 0
+
+    @property
+    def count(self) -> int:
+        return self._written + len(self._waiting)
 
     @property
     def full(self) -> bool:
@@ -130,12 +135,17 @@ class _Shown:
         if self.full:
             return False
         if self._predicate is None or self._predicate(message):
-            self._out.write(self._render(message))
-            self.count += 1
+            self._waiting.append(self._render(message))
         return True
 
     def flush(self) -> None:
-        self._out.flush()
+        """Write what waits, in one piece even where Python does not buffer."""
+        rest = memoryview(b"".join(self._waiting))
+        self._written += len(self._waiting)
+        self._waiting.clear()
+        while rest:
+            rest = rest[sys.stdout.buffer.write(rest) :]
+        sys.stdout.buffer.flush()
 
 
 class _Source(Protocol):

@@ -4,10 +4,11 @@ This file alone decides how such questions are put, one function each, to whoeve
 work on Headwater and on Apache Kafka. Errors of a broker are raised as `KafkaError`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from headwater.base.errors import ErrorCode, KafkaError
+from headwater.base.errors import RETRIABLE, ErrorCode, KafkaError
 from headwater.delivery.client.cluster import Cluster
 from headwater.delivery.wire.kafka import messages
 
@@ -24,6 +25,7 @@ DELETE = 1
 
 _LIST_OFFSETS_VERSION_MAX = 7
 _NO_OFFSET = -1
+_RETRY_PAUSE_S = 0.1
 
 
 class Config(NamedTuple):
@@ -35,6 +37,14 @@ class Config(NamedTuple):
     read_only: bool
     sensitive: bool
     documentation: str | None
+
+
+class _Answer(NamedTuple):
+    """What a leader says of one of its partitions."""
+
+    place: Place
+    error_code: int
+    number: int
 
 
 class GroupMember(NamedTuple):
@@ -81,7 +91,8 @@ def create_topic(
     )
     for answer in cluster.controller().call(request).topics:
         _check(answer.error_code, answer.error_message or f"topic {name!r}")
-    cluster.forget_topic(name)
+    if not validate_only:
+        cluster.await_topic(name)
 
 
 def delete_topic(cluster: Cluster, name: str) -> None:
@@ -101,13 +112,13 @@ def add_partitions(cluster: Cluster, name: str, total: int) -> None:
     )
     for answer in cluster.controller().call(request).results:
         _check(answer.error_code, answer.error_message or f"topic {name!r}")
-    cluster.forget_topic(name)
+    cluster.await_topic(name, partitions=total)
 
 
 def delete_records(cluster: Cluster, before: Mapping[Place, int]) -> dict[Place, int]:
     """Remove records below an offset per partition (-1: all); return the new log starts."""
-    starts: dict[Place, int] = {}
-    for leader, places in _by_leader(cluster, before).items():
+
+    def ask(leader: int, places: Mapping[str, Sequence[int]]) -> Iterator[_Answer]:
         request = messages.DeleteRecordsRequest(
             topics=[
                 messages.DeleteRecordsRequest.DeleteRecordsTopic(
@@ -124,10 +135,11 @@ def delete_records(cluster: Cluster, before: Mapping[Place, int]) -> dict[Place,
             timeout_ms=_timeout_ms(cluster),
         )
         for topic in cluster.broker(leader).call(request).topics:
-            for answer in topic.partitions:
-                _check(answer.error_code, f"{topic.name}-{answer.partition_index}")
-                starts[topic.name, answer.partition_index] = answer.low_watermark
-    return starts
+            for each in topic.partitions:
+                place = (topic.name, each.partition_index)
+                yield _Answer(place, each.error_code, each.low_watermark)
+
+    return _ask_leaders(cluster, before, ask)
 
 
 def list_offsets(
@@ -137,8 +149,8 @@ def list_offsets(
 
     A timestamp behind the last record gives the end of the partition.
     """
-    offsets: dict[Place, int] = {}
-    for leader, places in _by_leader(cluster, timestamps).items():
+
+    def ask(leader: int, places: Mapping[str, Sequence[int]]) -> Iterator[_Answer]:
         request = messages.ListOffsetsRequest(
             replica_id=-1,
             isolation_level=int(read_committed),
@@ -157,9 +169,10 @@ def list_offsets(
         )
         response = cluster.broker(leader).call(request, version_max=_LIST_OFFSETS_VERSION_MAX)
         for topic in response.topics:
-            for answer in topic.partitions:
-                _check(answer.error_code, f"{topic.name}-{answer.partition_index}")
-                offsets[topic.name, answer.partition_index] = answer.offset
+            for each in topic.partitions:
+                yield _Answer((topic.name, each.partition_index), each.error_code, each.offset)
+
+    offsets = _ask_leaders(cluster, timestamps, ask)
     behind = {place: LATEST for place, offset in offsets.items() if offset == _NO_OFFSET}
     if behind:
         offsets |= list_offsets(cluster, behind, read_committed=read_committed)
@@ -349,20 +362,56 @@ def delete_group(cluster: Cluster, group: str) -> None:
 
 def _check(error_code: int, message: str) -> None:
     if error_code:
-        code = ErrorCode(error_code)
-        raise KafkaError(code, f"{message}: {code.name}" if code.name not in message else message)
+        raise _error(error_code, message)
+
+
+def _error(error_code: int, message: str) -> KafkaError:
+    code = ErrorCode(error_code)
+    return KafkaError(code, f"{message}: {code.name}" if code.name not in message else message)
 
 
 def _timeout_ms(cluster: Cluster) -> int:
     return int(cluster.timeout_s * 1000)
 
 
-def _by_leader(cluster: Cluster, places: Iterable[Place]) -> dict[int, dict[str, list[int]]]:
-    shares: dict[int, dict[str, list[int]]] = {}
-    for topic, number in places:
-        leader = cluster.leader(topic, number)
-        shares.setdefault(leader, {}).setdefault(topic, []).append(number)
-    return shares
+def _ask_leaders(
+    cluster: Cluster,
+    places: Iterable[Place],
+    ask: Callable[[int, Mapping[str, Sequence[int]]], Iterable[_Answer]],
+) -> dict[Place, int]:
+    """Ask each partition's leader for a number; ask again those who are not, or not yet, leader.
+
+    Raises:
+        KafkaError: An error that does not pass, or not in time.
+    """
+    numbers: dict[Place, int] = {}
+    open_places = set(places)
+    deadline_s = time.monotonic() + cluster.timeout_s
+    while open_places:
+        failure: KafkaError | None = None
+        leaders: dict[int, list[Place]] = {}
+        for place in sorted(open_places):
+            try:
+                leaders.setdefault(cluster.leader(*place), []).append(place)
+            except KafkaError as error:
+                if error.code != ErrorCode.LEADER_NOT_AVAILABLE:
+                    raise
+                failure = error
+        for leader, share in leaders.items():
+            for place, code, number in ask(leader, _by_topic(share)):
+                if code == ErrorCode.NONE:
+                    numbers[place] = number
+                    open_places.discard(place)
+                    continue
+                failure = _error(code, f"{place[0]}-{place[1]}")
+                if failure.code not in RETRIABLE:
+                    raise failure
+                cluster.forget_topic(place[0])
+        if failure is not None:
+            if time.monotonic() > deadline_s:
+                raise failure
+            time.sleep(_RETRY_PAUSE_S)
+    return numbers
 
 
 def _by_topic(places: Iterable[Place]) -> Mapping[str, Sequence[int]]:

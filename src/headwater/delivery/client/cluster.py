@@ -135,6 +135,20 @@ class Cluster:
             )
         return self._topics[name]
 
+    def await_topic(self, name: str, *, partitions: int = 1) -> None:
+        """Wait until a topic that was just created or grown is known and has its leaders.
+
+        A broker may have promised it a moment before it knows of it itself.
+        """
+        deadline_s = time.monotonic() + self.timeout_s
+        while time.monotonic() < deadline_s:
+            self.refresh([name])
+            info = self._topics.get(name)
+            found = [] if info is None else info.partitions
+            if len(found) >= partitions and all(each.leader >= 0 for each in found):
+                return
+            time.sleep(_RETRY_PAUSE_S)
+
     def forget_topic(self, name: str) -> None:
         """Ask again before the topic is used next."""
         self._topics.pop(name, None)
@@ -183,7 +197,10 @@ class Cluster:
         for each in info.partitions:
             if each.number == partition:
                 if each.leader < 0:
-                    raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE)
+                    self.forget_topic(topic)
+                    raise KafkaError(
+                        ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader"
+                    )
                 return each.leader
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
