@@ -121,3 +121,17 @@ def test_any_bytes_are_a_request_or_refused(frame: bytes) -> None:
 def test_any_bytes_are_a_response_or_refused(key: int, frame: bytes) -> None:
     with contextlib.suppress(MalformedMessageError):
         framing.decode_response(key, APIS[key].max_version, frame)
+
+
+@pytest.mark.parametrize("length, accepted", [(32_767, True), (32_768, False)])
+def test_a_string_is_no_longer_than_its_oldest_form_allows(length: int, *, accepted: bool) -> None:
+    """A longer one could be taken in by a new version and not be repeated to an old client."""
+    frame = b"".join(
+        framing.encode_request(10, 3, 1, None, messages.FindCoordinatorRequest(key="x" * length))
+    )[4:]
+
+    if accepted:
+        assert framing.decode_request(frame)[1].key == "x" * length
+    else:
+        with pytest.raises(MalformedMessageError, match="too long"):
+            framing.decode_request(frame)

@@ -30,6 +30,7 @@ from headwater.base.schema.classes import (
 from headwater.base.schema.model import FIXED_FORMAT, Field, StructSchema, has_records
 from headwater.base.schema.source import Source
 
+_STRING_BYTES_MAX = 0x7FFF
 _LEGACY_LENGTH_FORMAT = {"string": "h", "bytes": "i", "records": "i"}
 
 
@@ -130,7 +131,9 @@ class _Decoder:
         self.source.line(f"pos += {struct.calcsize('>' + layout)}")
         self._run.clear()
 
-    def _length(self, legacy_format: str, *, compact: bool, long: bool = False) -> str:
+    def _length(
+        self, legacy_format: str, *, compact: bool, long: bool = False, string_name: str = ""
+    ) -> str:
         """Read a length into ``n`` and return the condition under which it is not null.
 
         A compact length is one more than the length, and zero for null. One that is seldom short
@@ -147,6 +150,10 @@ class _Decoder:
                 self._two_bytes_more()
             else:
                 self.source.line("n, pos = longer(buffer, pos, n)")
+            if string_name:
+                # Kafka's limit, which two-byte lengths imply: older versions could not repeat it.
+                with self.source.block(f"if n > {_STRING_BYTES_MAX + 1}:"):
+                    self.source.line(f"refuse('{string_name} is too long')")
         return "n"
 
     def _two_bytes_more(self) -> None:
@@ -176,7 +183,12 @@ class _Decoder:
     def _variable(self, target: str, field: Field) -> None:
         compact = self._flexible and not field.legacy_length
         legacy_format = _LEGACY_LENGTH_FORMAT[field.type]
-        present = self._length(legacy_format, compact=compact, long=field.type == "records")
+        present = self._length(
+            legacy_format,
+            compact=compact,
+            long=field.type == "records",
+            string_name=field.name if field.type == "string" else "",
+        )
         with self.source.block(f"if {present}:"):
             end = "pos + n - 1" if compact else "pos + n"
             source = "view" if field.type == "records" else "buffer"
