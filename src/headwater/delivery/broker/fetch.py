@@ -13,6 +13,8 @@ from headwater.base.errors import ErrorCode, KafkaError
 from headwater.delivery.broker.partition import Partition
 from headwater.log.extent import FileRange
 
+_NOT_THERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+
 
 class Wanted(NamedTuple):
     """One partition of a fetch; without a partition the error says why."""
@@ -59,7 +61,8 @@ def collect(wanted: Sequence[Wanted], limits: Limits) -> tuple[list[Found], bool
         if partition is None or partition.ended:
             gone = error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             found.append(Found(gone, -1, -1, -1, None))
-            failed = True
+            # As in Kafka, what never was there hurries nobody who also waits for what is.
+            failed = failed or partition is not None or error not in _NOT_THERE
             continue
         log = partition.log
         high_watermark = log.high_watermark

@@ -3,8 +3,8 @@
 Behaviour:
 * Whole batches from the one that holds the fetch offset; the first batch is sent even when it is
   larger than every limit (KIP-74).
-* Answers at once when ``min_bytes`` are there, on any error, or when ``max_wait_ms`` is 0; else
-  waits until enough has become visible or the time is up.
+* Answers at once when ``min_bytes`` are there, on any error of a partition that exists, or when
+  ``max_wait_ms`` is 0; else waits until enough has become visible or the time is up.
 * Only what is durable is visible (the high watermark); under read_committed only what lies below
   the last stable offset.
 * Records travel as file ranges: the connection sends them without reading them.
@@ -51,7 +51,7 @@ def handle(call: Call, request: messages.FetchRequest) -> None:
         request.isolation_level == _READ_COMMITTED,
     )
     found, enough = collect(wanted, limits)
-    if enough or limits.max_wait_ms <= 0 or not wanted:
+    if enough or limits.max_wait_ms <= 0 or all(each.partition is None for each in wanted):
         _answer(call, request, limits, found)
         return
     poll = LongPoll(
