@@ -9,11 +9,14 @@ compaction was at work, so whoever looks for one may have to look into the next 
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from headwater.base.disk import is_full
 from headwater.log.extent import FileRange
 from headwater.log.segment import Segment
 from headwater.log.unsynced import sync_now
+
+OFFSET_MAX: Final = 2**63 - 1
 
 
 class SegmentList:
@@ -105,17 +108,17 @@ class SegmentList:
                 return found
         return None
 
-    def sync_indexes(self) -> tuple[int | None, bool]:
+    def sync_indexes(self) -> tuple[int, bool]:
         """Write out and sync the index entries that are in memory only.
 
         Returns:
-            The base offset of the first segment whose entries found no room, and whether a name was
-            created, so that the directory has to be synced.
+            The offset below which all entries found room, and whether a name was created, so that
+            the directory has to be synced.
 
         Raises:
             OSError: Something other than a full disk.
         """
-        without_room: int | None = None
+        indexed_offset = OFFSET_MAX
         names_created = False
         for segment in self._segments:
             if segment.indexes_saved():
@@ -125,14 +128,13 @@ class SegmentList:
             except OSError as error:
                 if not is_full(error):
                     raise
-                if without_room is None:
-                    without_room = segment.base_offset
+                indexed_offset = min(indexed_offset, segment.base_offset)
                 continue
             names_created |= created
             for file in files:
                 sync_now(file)
                 file.close()
-        return without_room, names_created
+        return indexed_offset, names_created
 
     def release_idle(self, *, keep_active: bool) -> None:
         """Close the handles that were not used since the last call."""
