@@ -18,6 +18,7 @@ from benchmarks.broker.brokers import (
     Headwater,
     Kafka,
     both,
+    closing_broker,
     create_topic,
     resident_bytes,
     scratch,
@@ -104,21 +105,17 @@ def _say(what: str, began: float) -> None:
 def _start_rows(directory: Path | None, rounds: int) -> list[Row]:
     ours_s, ours_mb, theirs_s, theirs_mb = [], [], [], []
     for _ in range(rounds):
-        with scratch(directory) as folder:
-            ours = Headwater(folder / "ours")
+        with scratch(directory) as folder, closing_broker(Headwater(folder / "ours")) as ours:
             ours.start()
             ours_s.append(ours.started_in_s)
             time.sleep(0.5)
             ours_mb.append(resident_bytes(ours.pid) / 1e6)
-            ours.stop()
     for _ in range(min(rounds, 2)):
-        with scratch(directory) as folder:
-            theirs = Kafka(folder / "theirs")
+        with scratch(directory) as folder, closing_broker(Kafka(folder / "theirs")) as theirs:
             theirs.start()
             theirs_s.append(theirs.started_in_s)
             time.sleep(2)
             theirs_mb.append(resident_bytes(theirs.pid) / 1e6)
-            theirs.stop()
     start, memory = statistics.median(ours_s), statistics.median(ours_mb)
     return [
         Row("start on an empty directory", start, statistics.median(theirs_s), "s", None),
@@ -196,8 +193,7 @@ def _recovery_rows(directory: Path | None) -> list[Row]:
     """Write a gigabyte in batches of 16 KiB, crash, and time the start that scans all of it."""
     batch = load.batch_of(16 * 1024 // 1_010, 1_000)
     rates = []
-    with scratch(directory) as folder:
-        broker = Headwater(folder / "ours")
+    with scratch(directory) as folder, closing_broker(Headwater(folder / "ours")) as broker:
         broker.start()
         empty_start_s = broker.started_in_s
         create_topic(broker.port, "recovery", 1, durable=False)
@@ -212,7 +208,6 @@ def _recovery_rows(directory: Path | None) -> list[Row]:
             broker.start()
             scan_s = max(broker.started_in_s - empty_start_s, 1e-3)
             rates.append(_bytes_in(log) / 1e6 / scan_s)
-        broker.stop()
     return [Row("recovery, 16 KiB batches, limit", statistics.median(rates), 500.0, "MB/s", 1.0)]
 
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from headwater.base.errors import KafkaError
 from headwater.delivery.client import admin
@@ -25,6 +25,8 @@ from tests.peers.kafka_server import ApacheKafka
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _READY_WITHIN_S = 60
+
+BrokerT = TypeVar("BrokerT", bound="Contender")
 
 
 class Contender(Protocol):
@@ -148,17 +150,25 @@ class Kafka:
 
 
 @contextmanager
+def closing_broker(broker: BrokerT) -> Iterator[BrokerT]:
+    """End the broker whatever happens."""
+    try:
+        yield broker
+    finally:
+        broker.stop()
+
+
+@contextmanager
 def both(directory: Path | None) -> Iterator[tuple[Headwater, Kafka]]:
     """Run the two brokers side by side, each in a new folder."""
-    with scratch(directory) as folder:
-        ours, theirs = Headwater(folder / "ours"), Kafka(folder / "theirs")
+    with (
+        scratch(directory) as folder,
+        closing_broker(Headwater(folder / "ours")) as ours,
+        closing_broker(Kafka(folder / "theirs")) as theirs,
+    ):
         ours.start()
-        try:
-            theirs.start()
-            yield ours, theirs
-        finally:
-            ours.stop()
-            theirs.stop()
+        theirs.start()
+        yield ours, theirs
 
 
 @contextmanager
