@@ -28,7 +28,7 @@ help:
 	@echo "make peers            fetch Apache Kafka, kcat and the other clients"
 	@echo "make bench            every benchmark; make bench-NAME for one"
 	@echo "make crash-NAME       a crash campaign (ROUNDS=200 SEED=...)"
-	@echo "make docs             run the snippets and build the site"
+	@echo "make docs             write the reference, run the snippets, build the site"
 
 # Debian keeps ensurepip in a package of its own; a pip that is already there can stand in for it.
 $(BIN)/python:
@@ -98,5 +98,6 @@ crash-%: setup
 	$(BIN)/python -m tests.crash.$(subst -,_,$*) --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED)) $(CRASH_ARGS)
 
 docs: setup
+	$(BIN)/python -m codegen.reference_pages
 	$(BIN)/python -m pytest tests/docs -q
 	$(BIN)/zensical build --clean --strict
