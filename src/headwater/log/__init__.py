@@ -3,5 +3,5 @@
 Takes: finished record batches, a disk and a clock.
 Gives: offsets, extents of files to read from, and the promise of what survives a crash.
 May import: `headwater.base`.
-Start reading at: `headwater.log.partition`.
+Start reading at: `headwater.log.partition`, one log; `headwater.log.store` is the house of all.
 """

@@ -117,6 +117,8 @@ class LogStore:
         self._upkeep: Iterator[None] | None = None
         # Whether retention has raised a log start that no checkpoint has yet.
         self._starts_moved = False
+        # Partitions with deleted segments, and when the last of these may be removed.
+        self._purge_due_ms: dict[PartitionLog, int] = {}
         self._retention_due_ms = 0
         self._checkpoint_due_ms = 0
 
@@ -491,6 +493,7 @@ class LogStore:
             recovery_point=self._offsets.recorded(RECOVERY_POINTS, key),
             log_start_offset=self._offsets.recorded(LOG_STARTS, key),
             clean=clean,
+            producer_id_expiration_ms=self._settings.producer_id_expiration_ms,
         )
 
     # Changing.
@@ -528,12 +531,13 @@ class LogStore:
 
     def _upkeep_steps(self, now_ms: int) -> Iterator[None]:
         yield from self._deletions.steps()
+        yield from self._purge_steps(now_ms)
         monotonic_ms = self._clock.monotonic_ms()
         if monotonic_ms >= self._retention_due_ms:
             for log in self._present_logs():
                 start = log.log_start_offset
-                log.remove_expired(now_ms)
-                log.purge_deleted(now_ms)
+                if log.remove_expired(now_ms) > 0:
+                    self._purge_due_ms[log] = now_ms + log.config.file_delete_delay_ms
                 self._starts_moved |= log.log_start_offset != start
                 yield
             self._retention_due_ms = monotonic_ms + self._settings.log_retention_check_interval_ms
@@ -541,6 +545,12 @@ class LogStore:
             yield from self._checkpoint_steps()
             interval_ms = self._settings.log_flush_offset_checkpoint_interval_ms
             self._checkpoint_due_ms = monotonic_ms + interval_ms
+
+    def _purge_steps(self, now_ms: int) -> Iterator[None]:
+        for log in [log for log, due_ms in self._purge_due_ms.items() if due_ms <= now_ms]:
+            log.purge_deleted(now_ms)
+            del self._purge_due_ms[log]
+            yield
 
     def _present_logs(self) -> Iterator[PartitionLog]:
         """Go through the partitions of now, without those whose topic is deleted on the way."""

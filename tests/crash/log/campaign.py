@@ -24,7 +24,7 @@ from tests.crash.log.workload import DATA, DURABLE, OPERATIONS_MAX, Life, Stoppe
 
 Fault = Literal["crash", "tear", "full", "broken"]
 FAULTS: tuple[Fault, ...] = get_args(Fault)
-TEARS = 3
+TEARS = 2
 """Seeds per operation: each keeps other parts of what was not synced."""
 
 FINAL_WHEN_FULL = {"sync", "sync_directory", "truncate", "rename"}
