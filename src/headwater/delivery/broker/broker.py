@@ -13,6 +13,7 @@ from headwater.base.errors import ErrorCode, KafkaError, StorageError
 from headwater.base.settings import BrokerSettings
 from headwater.delivery.broker.configs import Configs
 from headwater.delivery.broker.groups import Groups
+from headwater.delivery.broker.groups.offsets_topic import OFFSETS_TOPIC, new_offsets_topic
 from headwater.delivery.broker.overflow import Overflow
 from headwater.delivery.broker.partition import Commits
 from headwater.delivery.broker.topic_rules import (
@@ -23,6 +24,7 @@ from headwater.delivery.broker.topic_rules import (
 )
 from headwater.delivery.broker.topics import BrokerTopic, Topics
 from headwater.log.store import LogStore
+from headwater.log.topic import INTERNAL_TOPICS
 
 # How often the broker looks for files that retention or deletion has made removable.
 _UPKEEP_INTERVAL_MS = 1_000
@@ -80,6 +82,11 @@ class Broker:
         """Create a topic that a client merely mentioned, if that is the rule here."""
         check_topic_name(name)
         if not (allowed and self.settings.auto_create_topics_enable):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if name == OFFSETS_TOPIC:
+            return self.topics.create([new_offsets_topic(self.settings)])[0]
+        if name in INTERNAL_TOPICS:
+            # Nobody here writes it; an ordinary topic of that name would mislead its readers.
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         room = Room({topic.name for topic in self.topics}, self.topics.partition_count())
         wanted = WantedTopic(name, -1, -1, (), {})

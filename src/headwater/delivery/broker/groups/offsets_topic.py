@@ -70,13 +70,17 @@ class OffsetsTopic:
         return topic.partitions[partition_for(group_id, len(topic.partitions))]
 
     def _create(self) -> BrokerTopic:
-        configs = {
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": str(self._settings.offsets_topic_segment_bytes),
-        }
-        count = self._settings.offsets_topic_num_partitions
-        return self._topics.create([NewTopic(OFFSETS_TOPIC, count, configs)])[0]
+        return self._topics.create([new_offsets_topic(self._settings)])[0]
+
+
+def new_offsets_topic(settings: BrokerSettings) -> NewTopic:
+    """Return the offsets topic as it is created, by whomever it is needed first."""
+    configs = {
+        "cleanup.policy": "compact",
+        "compression.type": "producer",
+        "segment.bytes": str(settings.offsets_topic_segment_bytes),
+    }
+    return NewTopic(OFFSETS_TOPIC, settings.offsets_topic_num_partitions, configs)
 
 
 @lru_cache(maxsize=4096)

@@ -4,7 +4,8 @@ Behaviour:
 * Names the one broker (ourselves) as controller, leader and only replica of everything.
 * v0: an empty list of topics means all; v1+: null means all, empty means none.
 * A topic that does not exist is created when both the request and ``auto.create.topics.enable``
-  allow it, and is ready in the same answer.
+  allow it, and is ready in the same answer. The offsets topic comes in its own shape; the other
+  internal topics of Kafka are not created.
 
 Version notes:
 * v4: the client may forbid auto-creation; before, it is always allowed.
@@ -17,6 +18,7 @@ from headwater.base.errors import ErrorCode, KafkaError
 from headwater.delivery.broker.topics import BrokerTopic
 from headwater.delivery.dialects.kafka.call import Call
 from headwater.delivery.wire.kafka import messages
+from headwater.log.topic import INTERNAL_TOPICS
 
 KEY = 3
 VERSIONS = (0, 13)
@@ -88,7 +90,8 @@ def _one(
                     asked.name, allowed=request.allow_auto_topic_creation
                 )
             except KafkaError as error:
-                return _Topic(error.code, asked.name)
+                internal = asked.name in INTERNAL_TOPICS
+                return _Topic(error.code, asked.name, is_internal=internal)
     return _describe(call, topic, with_operations=request.include_topic_authorized_operations)
 
 
