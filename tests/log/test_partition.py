@@ -300,6 +300,23 @@ def test_nothing_beyond_the_high_watermark_is_handed_out() -> None:
     assert log.read(6, 10_000, upto_offset=log.high_watermark, at_least_one=True) is None
 
 
+def test_a_disk_that_cannot_be_read_fails_the_read_alone() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    for number in range(10):
+        append_value(log, b"%d" % number)
+
+    def broken(path: str) -> None:
+        raise OSError(errno.EIO, "cannot read", path)
+
+    disk.on_read = broken
+    with pytest.raises(StorageError):
+        log.read(3, 100, upto_offset=10, at_least_one=True)
+    disk.on_read = None
+    assert len(read_values(log)) == 10
+    assert not log.failed
+
+
 def test_a_reader_keeps_a_removed_segment_alive(tmp_path: Path) -> None:
     clock = ManualClock(NOW_MS)
     log = open_log(RealDisk(), str(tmp_path / "t-0"), clock=clock)

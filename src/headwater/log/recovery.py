@@ -355,9 +355,8 @@ class _Search:
     def _trusted_start(self, segment: Segment) -> int:
         """Keep the index entries below the recovery point; return where the last one points."""
         below = self._expected.recovery_point if self._indexes_are_good else segment.base_offset
-        self._load_indexes(segment, below_offset=below)
-        for index in (segment.offset_index, segment.time_index):
-            index.file_is_longer = True
+        if not self._load_indexes(segment, below_offset=below):
+            segment.offset_index.file_is_longer = segment.time_index.file_is_longer = True
         return segment.offset_index.last_position()
 
     def _epochs_from_batches(self, upto: int) -> LeaderEpochs:
