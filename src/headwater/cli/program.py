@@ -8,11 +8,14 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
-COMMON_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+COMMON_SETTINGS: dict[str, Any] = {
+    "help_option_names": ["-h", "--help"],
+    "max_content_width": 100,
+}
 
 
 # Set by the shell that asks for completions: eval "$(_HEADWATER_COMPLETE=bash_source headwater)".

@@ -1,0 +1,309 @@
+"""`headwater up`, `down` and `status`, with real processes and signals."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from headwater.cli.errors import Exit
+from headwater.cli.run_file import RUN_FILE, find
+from tests.cli.processes import command, running
+from tests.cli.runner import Runner
+
+DATA = "headwater-data"
+
+
+def write(address: str, topic: str, count: int) -> None:
+    """Write records with librdkafka, all of them acknowledged."""
+    producer = Producer({"bootstrap.servers": address})
+    for number in range(count):
+        producer.produce(topic, str(number), partition=0)
+    assert producer.flush(30) == 0
+
+
+def test_one_line_says_ready_and_the_port_answers(tmp_path: Path) -> None:
+    with running(tmp_path) as up:
+        facts = up.ready()
+        assert facts["pid"] == up.process.pid
+        assert facts["topics"] == 0
+        host, _, port = facts["address"].rpartition(":")
+        assert int(port) > 0
+        with socket.create_connection((host, int(port)), timeout=10):
+            pass
+        up.send(signal.SIGTERM)
+        assert up.end() == 0
+    assert len(up.lines) == 1
+
+
+def test_for_people_it_is_one_line_too(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        command("up", "--listen", "127.0.0.1:0"), cwd=tmp_path, stderr=subprocess.PIPE
+    )
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline().decode()
+        assert re.match(r"ready on 127\.0\.0\.1:\d+: 0 topics, data in \./headwater-data, ", line)
+    finally:
+        process.terminate()
+        _, rest = process.communicate(timeout=30)
+    assert rest == b""
+
+
+def test_a_second_process_on_the_directory_is_refused(tmp_path: Path) -> None:
+    with running(tmp_path) as first:
+        pid = first.ready()["pid"]
+        with running(tmp_path) as second:
+            assert second.end() == Exit.IN_THE_WAY
+            error = json.loads(second.lines[-1])["error"]
+        assert error["code"] == "DATA_DIRECTORY_IN_USE"
+        assert f"process {pid}" in error["message"]
+        assert "headwater down" in error["hint"]
+
+
+def test_a_graceful_stop_leaves_nothing_to_scan(tmp_path: Path) -> None:
+    marker = tmp_path / DATA / "log" / ".kafka_cleanshutdown"
+    with running(tmp_path) as up:
+        write(up.ready()["address"], "kept", 1000)
+        assert not marker.exists()
+        up.send(signal.SIGTERM)
+        assert up.end() == 0
+    assert marker.exists()
+    assert not (tmp_path / DATA / RUN_FILE).exists()
+    with running(tmp_path, "-v") as again:
+        # What the log says of its recovery comes before the line that says ready.
+        while "ready" not in (line := again.read_line()):
+            assert "recover" not in line.lower(), line
+        assert json.loads(line)["ready"]["topics"] == 1
+
+
+def test_what_was_acknowledged_survives_a_kill(tmp_path: Path, lone_cli: Runner) -> None:
+    with running(tmp_path) as up:
+        write(up.ready()["address"], "kept", 500)
+        up.process.kill()
+        up.process.wait()
+    assert (tmp_path / DATA / RUN_FILE).exists()
+    with running(tmp_path) as again:
+        address = again.ready()["address"]
+        shown = lone_cli.ok("tail", "kept", "-e", "-b", address)
+        assert shown.lines == [str(number) for number in range(500)]
+
+
+def test_ctrl_c_is_graceful(tmp_path: Path) -> None:
+    with running(tmp_path) as up:
+        up.ready()
+        up.send(signal.SIGINT)
+        assert up.end() == 0
+    assert (tmp_path / DATA / "log" / ".kafka_cleanshutdown").exists()
+
+
+def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
+    """Whatever the graceful end is waiting for, the second signal does not."""
+    # The broker stops in the middle of its graceful end: its last sync hangs.
+    program = (
+        "import sys, time\n"
+        "from headwater.log.store import LogStore\n"
+        "def close(self):\n"
+        "    print('closing', file=sys.stderr, flush=True)\n"
+        "    time.sleep(600)\n"
+        "LogStore.close = close\n"
+        "from headwater.cli import main\n"
+        "sys.exit(main())\n"
+    )
+    arguments = command("up", "--json", "--listen", "127.0.0.1:0")
+    arguments[2] = program
+    process = subprocess.Popen(arguments, cwd=tmp_path, stderr=subprocess.PIPE)
+    try:
+        assert process.stderr is not None
+        assert b"ready" in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.readline() == b"closing\n"
+        process.send_signal(signal.SIGINT)
+        # The kernel itself ends the process, so it has no exit code of its own; a shell says 130.
+        assert process.wait(timeout=10) == -signal.SIGINT
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_newer_layout_is_refused(tmp_path: Path) -> None:
+    (tmp_path / DATA).mkdir()
+    (tmp_path / DATA / "VERSION").write_text("99\n")
+    with running(tmp_path) as up:
+        assert up.end() == Exit.ENVIRONMENT
+        assert "layout 99" in json.loads(up.lines[-1])["error"]["message"]
+
+
+def test_a_taken_port_is_refused(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with running(tmp_path, "--listen", f"127.0.0.1:{port}") as up:
+            assert up.end() == Exit.ENVIRONMENT
+            error = json.loads(up.lines[-1])["error"]
+    assert f"port {port}" in error["message"]
+    assert "--listen 127.0.0.1:0" in error["hint"]
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", ":0", "[::]:0"])
+def test_an_open_address_needs_insecure(lone_cli: Runner, address: str) -> None:
+    refused = lone_cli.run("up", "--listen", address)
+    assert refused.code == Exit.USAGE
+    assert "--insecure" in refused.stderr
+    assert not Path(DATA).exists()
+
+
+def test_an_open_address_with_insecure_tells_what_is_advertised(
+    tmp_path: Path, lone_cli: Runner
+) -> None:
+    arguments = ["--listen", "0.0.0.0:0", "--advertise", "localhost:4711", "--insecure"]
+    with running(tmp_path, *arguments) as up:
+        port = up.ready()["address"].rpartition(":")[2]
+        # The broker named there does not exist, so what needs it cannot succeed.
+        status = lone_cli.run("status", "-b", f"127.0.0.1:{port}", "--timeout", "5", "--json")
+        assert status.code == Exit.UNREACHABLE
+        assert "localhost:4711" in status.error()["message"]
+
+
+def test_the_soft_file_limit_is_raised(tmp_path: Path) -> None:
+    limits = Path("/proc/self/limits")
+    if not limits.exists():
+        pytest.skip("only Linux shows the limits of another process")
+    shell = "ulimit -Sn 256; exec " + " ".join(
+        f"'{part}'" for part in command("up", "--json", "--listen", "127.0.0.1:0")
+    )
+    process = subprocess.Popen(["sh", "-c", shell], cwd=tmp_path, stderr=subprocess.PIPE)
+    try:
+        assert process.stderr is not None
+        assert b"ready" in process.stderr.readline()
+        text = Path(f"/proc/{process.pid}/limits").read_text()
+        row = next(line for line in text.splitlines() if line.startswith("Max open files"))
+        soft, hard = row.split()[3:5]
+        assert soft == hard
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+def test_settings_from_file_environment_and_flags(tmp_path: Path, lone_cli: Runner) -> None:
+    (tmp_path / "headwater.toml").write_text("[broker]\nnum.partitions = 3\nnode.id = 7\n")
+    with running(tmp_path, "--set", "node.id=9", env={"HEADWATER_NUM_PARTITIONS": "5"}) as up:
+        address = up.ready()["address"]
+        lone_cli.ok("topic", "create", "t", "-b", address)
+        described = lone_cli.ok("topic", "describe", "t", "-b", address, "--json").json()
+        assert len(described["partitions"]) == 5
+        assert described["partitions"][0]["leader"] == 9
+
+
+def test_a_wrong_setting_is_refused_with_its_source(tmp_path: Path, lone_cli: Runner) -> None:
+    (tmp_path / "headwater.toml").write_text("[broker]\nnum.partitons = 3\n")
+    refused = lone_cli.run("up")
+    assert refused.code == Exit.USAGE
+    assert "headwater.toml" in refused.stderr
+    assert "num.partitions" in refused.stderr
+    missing = lone_cli.run("up", "--config", "other.toml")
+    assert missing.code == Exit.USAGE
+    assert "other.toml" in missing.stderr
+
+
+# --- down and status ----------------------------------------------------------------------------
+
+
+def test_down_stops_the_broker_and_waits(tmp_path: Path, lone_cli: Runner) -> None:
+    with running(tmp_path) as up:
+        pid = up.ready()["pid"]
+        stopped = lone_cli.ok("down", "--json").json()
+        assert stopped == {"stopped": {"pid": pid, "data": DATA}}
+        assert up.end(within_s=5) == 0
+    assert (tmp_path / DATA / "log" / ".kafka_cleanshutdown").exists()
+
+
+def test_down_without_a_broker(lone_cli: Runner) -> None:
+    result = lone_cli.run("down", "--json")
+    assert result.code == Exit.NOT_FOUND
+    assert result.error()["code"] == "NOT_RUNNING"
+
+
+def test_down_does_not_believe_the_note_of_a_dead_broker(tmp_path: Path, lone_cli: Runner) -> None:
+    """The pid may long be somebody else's; here it is our own."""
+    with running(tmp_path) as up:
+        up.ready()
+        up.process.kill()
+        up.process.wait()
+    note = tmp_path / DATA / RUN_FILE
+    content = json.loads(note.read_text())
+    note.write_text(json.dumps({**content, "pid": os.getpid()}))
+    assert find(DATA) is None
+    assert lone_cli.run("down").code == Exit.NOT_FOUND
+
+
+def test_down_gives_up_on_a_broker_that_hangs(tmp_path: Path, lone_cli: Runner) -> None:
+    with running(tmp_path) as up:
+        pid = up.ready()["pid"]
+        up.send(signal.SIGSTOP)
+        result = lone_cli.run("down", "--timeout", "0.3")
+        assert result.code == Exit.UNREACHABLE
+        assert f"kill -9 {pid}" in result.stderr
+
+
+def test_commands_find_the_broker_of_the_folder(tmp_path: Path, lone_cli: Runner) -> None:
+    with running(tmp_path) as up:
+        facts = up.ready()
+        lone_cli.ok("topic", "create", "t", "-p", "3")
+        lone_cli.ok("produce", "t", stdin=b"a\n")
+        lone_cli.ok("tail", "t", "-e", "--group", "g")
+        status = lone_cli.ok("status", "--json").json()
+        assert status["pid"] == facts["pid"]
+        assert status["brokers"] == [facts["address"]]
+        assert (status["topics"], status["groups"]) == (1, 1)
+        assert status["bytes"] > 0
+        text = lone_cli.ok("status").text
+        assert f"pid {facts['pid']}" in text
+        assert "1 (and 1 internal)" in text
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="only Linux counts them for us")
+def test_status_counts_connections(tmp_path: Path, lone_cli: Runner) -> None:
+    with running(tmp_path) as up:
+        host, _, port = up.ready()["address"].rpartition(":")
+        assert lone_cli.ok("status", "--json").json()["connections"] == 0
+        with (
+            socket.create_connection((host, int(port))),
+            socket.create_connection((host, int(port))),
+        ):
+            assert lone_cli.ok("status", "--json").json()["connections"] == 2
+
+
+def test_status_of_apache_kafka_and_ours(cli: Runner, name: str) -> None:
+    cli.ok("topic", "create", name, "-p", "2")
+    status = cli.ok("status", "--json").json()
+    assert status["topics"] >= 1
+    assert status["partitions"] >= 2
+    assert status["pid"] is None
+    assert len(status["brokers"]) == 1
+
+
+def test_recovery_is_shown_only_to_those_who_look(tmp_path: Path) -> None:
+    """Standard error is no terminal here, so even a long recovery says nothing."""
+    with running(tmp_path) as up:
+        write(up.ready()["address"], "kept", 20_000)
+        up.process.kill()
+    begun_s = time.monotonic()
+    with running(tmp_path) as again:
+        assert again.ready()["topics"] == 1
+        assert time.monotonic() - begun_s < 30
+        assert len(again.lines) == 1
+
+
+def test_a_second_sigterm_changes_nothing(tmp_path: Path) -> None:
+    with running(tmp_path) as up:
+        up.ready()
+        up.send(signal.SIGTERM)
+        up.send(signal.SIGTERM)
+        assert up.end() == 0
+    assert (tmp_path / DATA / "log" / ".kafka_cleanshutdown").exists()
