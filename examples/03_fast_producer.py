@@ -1,6 +1,8 @@
 """A producer that is faster than its consumer, and a topic's three answers to it.
 
-Needs confluent-kafka and a running broker: headwater up, then run this file.
+pip install headwater confluent-kafka
+headwater up                      (in another terminal)
+python examples/03_fast_producer.py
 """
 
 import os
@@ -9,7 +11,8 @@ import time
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-BOOTSTRAP = os.environ.get("HEADWATER_BOOTSTRAP", "127.0.0.1:9092")
+BOOTSTRAP = os.environ.get("HEADWATER_BOOTSTRAP", "localhost:9092")
+RUN = time.time_ns() // 1_000_000
 RECORDS = 500
 VALUE = b"v" * 1_000
 BOUND_BYTES = 200_000
@@ -48,9 +51,13 @@ def readable(topic: str) -> int:
 
 
 admin = AdminClient({"bootstrap.servers": BOOTSTRAP})
+seconds, found = {}, {}
 for policy in ("buffer", "drop", "backpressure"):
-    name = f"fast-{policy}"
+    name = f"fast-{policy}-{RUN}"
     configs = {"headwater.overflow": policy, "headwater.overflow.bytes": str(BOUND_BYTES)}
     admin.create_topics([NewTopic(name, 1, 1, config=configs)])[name].result(10)
-    seconds = produce(name)
-    print(f"{policy:12} {RECORDS} records in {seconds:4.1f} s, {readable(name)} can be read")
+    seconds[policy], found[policy] = produce(name), readable(name)
+    print(f"{policy:12} {RECORDS} in {seconds[policy]:4.1f} s, {found[policy]} can be read")
+assert found["buffer"] == found["backpressure"] == RECORDS
+assert found["drop"] * len(VALUE) <= BOUND_BYTES, "the oldest had to go"
+assert seconds["backpressure"] > seconds["buffer"], "the producer had to wait"
