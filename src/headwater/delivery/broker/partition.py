@@ -55,7 +55,7 @@ class Partition:
         self._commits = commits
         self._in_round = False
         # In offset order, because appends are: the head is always the next to become durable.
-        self._waiting: deque[tuple[int, Action]] = deque()
+        self._waiting: deque[tuple[int, Action, Action | None]] = deque()
         self._watchers: dict[Action, None] = {}
 
     def append(self, batch: bytearray | memoryview, header: BatchHeader) -> Appended:
@@ -84,11 +84,10 @@ class Partition:
         self.log.end_commit()
         self._advanced()
 
-    def when_durable(self, last_offset: int, action: Action) -> None:
+    def when_durable(self, last_offset: int, action: Action, failed: Action | None = None) -> None:
         """Run the action as soon as the record at ``last_offset`` is safe and visible.
 
-        Actions run in offset order. When the disk fails they never run: the broker answers
-        nothing that it cannot keep, and stops.
+        Actions run in offset order. When the disk fails, ``failed`` runs instead.
         """
         if self.log.high_watermark > last_offset:
             action()
@@ -96,10 +95,18 @@ class Partition:
         waiting = self._waiting
         if waiting and waiting[-1][0] > last_offset:
             # A duplicate of an earlier batch waits for an offset that others wait for already.
-            index = next(i for i, (offset, _) in enumerate(waiting) if offset > last_offset)
-            waiting.insert(index, (last_offset, action))
+            index = next(i for i, each in enumerate(waiting) if each[0] > last_offset)
+            waiting.insert(index, (last_offset, action, failed))
         else:
-            waiting.append((last_offset, action))
+            waiting.append((last_offset, action, failed))
+
+    def fail(self, reason: str) -> None:
+        """The disk failed: nothing more is appended, and nobody waits in vain."""
+        self.log.fail(reason)
+        waiting, self._waiting = self._waiting, deque()
+        for _, _, failed in waiting:
+            if failed is not None:
+                failed()
 
     def watch(self, action: Action) -> None:
         """Run the action whenever something becomes readable or the partition ends."""

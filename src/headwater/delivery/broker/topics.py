@@ -135,6 +135,12 @@ class Topics:
         """Run the action with the name of every topic that is deleted from now on."""
         self._when_deleted.append(action)
 
+    def fail(self, reason: str) -> None:
+        """The disk failed: every partition refuses what comes and answers what waits."""
+        for topic in self._by_name.values():
+            for partition in topic.partitions:
+                partition.fail(reason)
+
     def _existing(self, name: str) -> BrokerTopic:
         topic = self._by_name.get(name)
         if topic is None:

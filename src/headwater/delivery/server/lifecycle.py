@@ -140,6 +140,9 @@ async def start_node(
         )
         listener = Listener(Dispatcher(broker), settings=settings, clock=clock, loop=loop)
         node = Node(broker, listener, committer, timers, failed)
+        failed.add_done_callback(
+            lambda done: broker.topics.fail(f"the disk failed: {done.result()}")
+        )
         broker.start()
         node.host, node.port = listener.open(*listen)
     except BaseException:

@@ -6,6 +6,7 @@ Behaviour:
   carry message formats that Kafka 4 has dropped: as there, they close the connection.
 * acks=all answers when the batch is synced; acks=1 when it is in the page cache; acks=0 never, and
   an error drops the connection, as in Kafka.
+* When the disk fails, what still waits is answered KAFKA_STORAGE_ERROR, and the broker ends.
 * Whatever its acks, a batch joins the next group commit and is visible only after it.
 * A duplicate of one of a producer's last five batches answers the original offset.
 
@@ -32,21 +33,31 @@ _FIRST_WITH_TOPIC_IDS = 13
 
 _PartitionResponse = messages.ProduceResponse.PartitionProduceResponse
 _TopicResponse = messages.ProduceResponse.TopicProduceResponse
+_Wait = tuple[Partition, int, messages.ProduceResponse.PartitionProduceResponse]
 
 
 class _Pending:
     """An answer that waits until the last of its partitions is durable."""
 
-    __slots__ = ("_call", "_remaining", "_response")
+    __slots__ = ("_call", "_remaining", "_response", "_waits")
 
-    def __init__(self, call: Call, response: messages.ProduceResponse, count: int) -> None:
+    def __init__(self, call: Call, response: messages.ProduceResponse, waits: list[_Wait]) -> None:
         self._call = call
         self._response = response
-        self._remaining = count
+        self._waits = waits
+        self._remaining = len(waits)
 
     def one_is_durable(self) -> None:
         self._remaining -= 1
         if not self._remaining:
+            self._call.reply(self._response)
+
+    def disk_failed(self) -> None:
+        """Promise nothing for what was still waiting; the first to hear of it answers."""
+        if self._remaining > 0:
+            self._remaining = 0
+            for _, _, answer in self._waits:
+                _refuse(answer, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR))
             self._call.reply(self._response)
 
 
@@ -54,7 +65,7 @@ def handle(call: Call, request: messages.ProduceRequest) -> None:
     """Append every partition's batch, then answer as the request's acks demand."""
     acks = request.acks
     response = messages.ProduceResponse()
-    waits: list[tuple[Partition, int]] = []
+    waits: list[_Wait] = []
     failed = False
     delay_ms = 0
     for topic_data in request.topic_data:
@@ -81,7 +92,7 @@ def handle(call: Call, request: messages.ProduceRequest) -> None:
             answer.log_start_offset = appended.log_start_offset
             delay_ms = max(delay_ms, delay)
             if acks == _ACKS_ALL and partition.log.high_watermark <= appended.last_offset:
-                waits.append((partition, appended.last_offset))
+                waits.append((partition, appended.last_offset, answer))
     if delay_ms:
         response.throttle_time_ms = delay_ms
         call.mute(delay_ms)
@@ -91,9 +102,9 @@ def handle(call: Call, request: messages.ProduceRequest) -> None:
         else:
             call.reply(None)
     elif waits:
-        pending = _Pending(call, response, len(waits))
-        for partition, last_offset in waits:
-            partition.when_durable(last_offset, pending.one_is_durable)
+        pending = _Pending(call, response, waits)
+        for partition, last_offset, _ in waits:
+            partition.when_durable(last_offset, pending.one_is_durable, pending.disk_failed)
     else:
         call.reply(response)
 
