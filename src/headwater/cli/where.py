@@ -129,13 +129,13 @@ def _dig(found: Any, fields: Sequence[str | int]) -> Any:  # noqa: ANN401 - what
 def _path(node: sql.Expr) -> list[str | int]:
     """Return the way to a field: a column's parts, then dots and brackets behind it."""
     if isinstance(node, sql.Column):
-        parts = [part.name for part in node.parts]
-        return [*parts]
+        return [part.name for part in node.parts]
     if isinstance(node, sql.Dot):
         return [*_path(node.this), node.expression.name]
-    if isinstance(node, sql.Bracket):
+    if isinstance(node, sql.Bracket) and len(node.expressions) == 1:
         (index,) = node.expressions
-        return [*_path(node.this), index.name if index.is_string else int(index.name)]
+        if index.is_string or index.is_int:
+            return [*_path(node.this), index.name if index.is_string else int(index.name)]
     raise click.UsageError(f"--where: {node.sql(dialect='spark')!r} is no field of a record")
 
 
