@@ -33,7 +33,12 @@ def main() -> int:
     if options.operation:
         firsts, step = range(options.operation, options.operation + 1), 1
         options.rounds = len(faults)
-    rounds = itertools.product(itertools.count(options.seed), faults, firsts)
+    rounds = (
+        (seed, fault, first)
+        for seed in itertools.count(options.seed)
+        for fault in faults
+        for first in firsts
+    )
     broken = 0
     for seed, fault, first in itertools.islice(rounds, options.rounds):
         try:

@@ -27,6 +27,9 @@ FAULTS: tuple[Fault, ...] = get_args(Fault)
 TEARS = 2
 """Seeds per operation: each keeps other parts of what was not synced."""
 
+AFTERWARDS = 10**9
+"""Added to the seeds of what follows a fault: no two starts of one life roll the same dice."""
+
 FINAL_WHEN_FULL = {"sync", "sync_directory", "truncate", "rename"}
 """What no retry can mend; a full file system fails none of these but in theory."""
 
@@ -148,10 +151,10 @@ def judge(
     disk.lie = lie
     life = Life(disk, ledger.copy(), seed)
     life.clock = ManualClock(clock.now_ms(), clock.monotonic_ms())
-    start(life, -seed)
-    cut(life, -seed - 1, lie)
+    start(life, AFTERWARDS + seed)
+    cut(life, 2 * AFTERWARDS + seed, lie)
     live_on(life)
-    cut(life, -seed - 2, lie)
+    cut(life, 3 * AFTERWARDS + seed, lie)
 
 
 def start(life: Life, seed: int) -> None:

@@ -136,7 +136,6 @@ class Life:
         self.commit("durable", 2)
         self.configure_broker({"log.retention.ms": "123456"})
         self.trim("durable", 0, before_end=0)
-        self.append("cached", 0)
 
     def _third_run(self) -> None:
         self.configure("durable", {**DURABLE, "retention.ms": "60000"})
