@@ -1,0 +1,61 @@
+import java.io.ByteArrayInputStream;
+import java.io.ByteArrayOutputStream;
+import java.io.InputStream;
+import java.io.PrintStream;
+import java.lang.reflect.InvocationTargetException;
+import java.nio.charset.StandardCharsets;
+import java.util.Map;
+import org.apache.kafka.common.utils.Exit;
+
+/** One of Kafka's command-line tools, run as it is, without the cost of a Java of its own. */
+final class Tool {
+    private Tool() {}
+
+    /** What a tool does instead of ending this process. */
+    private static final class Ended extends Error {
+        final int status;
+
+        Ended(int status) {
+            super("status " + status, null, false, false);
+            this.status = status;
+        }
+    }
+
+    static Object run(Call call) throws Exception {
+        PrintStream out = System.out;
+        PrintStream err = System.err;
+        InputStream in = System.in;
+        ByteArrayOutputStream output = new ByteArrayOutputStream();
+        ByteArrayOutputStream errors = new ByteArrayOutputStream();
+        int[] status = {0};
+        Exit.Procedure end = (code, message) -> {
+            throw new Ended(code);
+        };
+        Exit.setExitProcedure(end);
+        Exit.setHaltProcedure(end);
+        System.setOut(new PrintStream(output, true, StandardCharsets.UTF_8));
+        System.setErr(new PrintStream(errors, true, StandardCharsets.UTF_8));
+        System.setIn(new ByteArrayInputStream(
+                call.text("stdin", "").getBytes(StandardCharsets.UTF_8)));
+        try {
+            Class.forName(call.text("class"))
+                    .getMethod("main", String[].class)
+                    .invoke(null, (Object) call.texts("args").toArray(new String[0]));
+        } catch (InvocationTargetException thrown) {
+            if (!(thrown.getCause() instanceof Ended)) {
+                throw thrown;
+            }
+            status[0] = ((Ended) thrown.getCause()).status;
+        } finally {
+            System.setOut(out);
+            System.setErr(err);
+            System.setIn(in);
+            Exit.resetExitProcedure();
+            Exit.resetHaltProcedure();
+        }
+        return Map.of(
+                "status", status[0],
+                "out", output.toString(StandardCharsets.UTF_8),
+                "err", errors.toString(StandardCharsets.UTF_8));
+    }
+}

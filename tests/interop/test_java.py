@@ -1,0 +1,24 @@
+"""The Java clients: of Kafka 4.3, and the last of the 3.x line, which most frameworks still pin."""
+
+from typing import ClassVar
+
+from tests.interop import scenarios
+
+
+class JavaClient(
+    scenarios.Records,
+    scenarios.AutoCreation,
+    scenarios.LongPolls,
+    scenarios.Offsets,
+    scenarios.Administration,
+):
+    impatience: ClassVar[dict[str, object]] = {"max.block.ms": 1_500}
+    offsets_differ: ClassVar[dict[str, object]] = {"none": "NoOffsetForPartitionException"}
+
+
+class TestJava43(JavaClient):
+    client = "java-4.3"
+
+
+class TestJava39(JavaClient):
+    client = "java-3.9"
