@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
@@ -65,7 +65,6 @@ def demo(*, duration: str | None, rate: int, as_json: bool) -> int:
     seconds = None if duration is None else positions.duration_ms(duration) / 1000
     if seconds is not None and seconds < _SHORTEST_S:
         raise click.UsageError(f"a takeover takes its time: --for at least {_SHORTEST_S:g}s")
-    signal.signal(signal.SIGTERM, _interrupt)
     with tempfile.TemporaryDirectory(prefix="headwater-demo-") as folder:
         play = Play(folder, seconds=seconds, rate=rate, quiet=as_json)
         with contextlib.ExitStack() as stack:
@@ -77,10 +76,6 @@ def demo(*, duration: str | None, rate: int, as_json: bool) -> int:
     else:
         output.say(_tell(result))
     return Exit.DONE if result["good"] else Exit.FAILED
-
-
-def _interrupt(*_: object) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 class Child:
@@ -200,6 +195,7 @@ class Play:
         self._cluster: Cluster | None = None
         self._killed_s: float | None = None
         self._taken_over_s: float | None = None
+        self._stopping = False
         self._next_due_s = math.inf
         self._orphans: set[int] = set()
         self._log_check: dict[str, int] = {}
@@ -219,21 +215,27 @@ class Play:
 
     def run(self) -> None:
         """Play until the time is up or somebody has seen enough."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._stop)
         self._start_broker()
         self._start("producer", ["producer", self.address, str(self._rate)])
         for name in ("consumer-a", "consumer-b"):
             self._start_consumer(name)
         tail = self._tail()
         with self._view:
-            # Ctrl-C is the other way for it to end well.
-            with contextlib.suppress(KeyboardInterrupt):
-                while self._seconds is None or self.age_s < self._seconds:
-                    self._look(tail)
-                    self._direct()
-                    self._view.draw(self)
+            while not self._stopping and (self._seconds is None or self.age_s < self._seconds):
+                self._look(tail)
+                self._direct()
+                self._view.draw(self)
             self._say("the producer stops; the consumers read the rest")
             self._finish()
             self._view.draw(self)
+
+    def _stop(self, *_: object) -> None:
+        """Let it end well at the first signal; the second one is not waited for."""
+        self._stopping = True
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.default_int_handler)
 
     def _start_broker(self) -> None:
         begun_s = time.monotonic()

@@ -85,6 +85,9 @@ class Connection:
             raise self._broken(BrokerTimeoutError(self._silent(self._timeout_s))) from error
         except OSError as error:
             raise self._broken(BrokerUnreachableError(self._lost(error))) from error
+        except BaseException:
+            self.close()
+            raise
 
     def receive(self, *, timeout_s: float | None = None) -> Any:  # noqa: ANN401 - any response
         """Wait for the answer to the oldest request that has none yet."""
@@ -97,6 +100,10 @@ class Connection:
             raise self._broken(BrokerTimeoutError(self._silent(timeout_s))) from error
         except OSError as error:
             raise self._broken(BrokerUnreachableError(self._lost(error))) from error
+        except BaseException:
+            # Somebody pressed Ctrl-C: the rest of the answer would be taken for the next one.
+            self.close()
+            raise
         if api_key == apis.API_VERSIONS and frame[4:6] == _UNSUPPORTED_VERSION:
             version = 0  # whatever was asked, a broker that does not know it answers in this form
         correlation_id, response = framing.decode_response(api_key, version, frame)

@@ -1,0 +1,160 @@
+"""`headwater doctor` and `headwater config show`."""
+
+import resource
+import shutil
+import socket
+import sys
+import time
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+
+from headwater.cli import doctor
+from headwater.cli.errors import Exit
+from headwater.testing.broker import EmbeddedBroker
+from tests.cli.processes import running
+from tests.cli.runner import Result, Runner
+
+Usage = namedtuple("Usage", "total used free")  # noqa: PYI024 - as shutil.disk_usage gives it
+
+
+def findings(result: Result) -> dict[str, dict[str, str]]:
+    return {each["check"]: each for each in result.json()["findings"]}
+
+
+def free_address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+def test_a_machine_that_is_fine(lone_cli: Runner, tmp_path: Path) -> None:
+    with running(tmp_path) as up:
+        address = up.ready()["address"]
+        result = lone_cli.ok("doctor", "--json")
+        found = findings(result)
+        assert result.json()["healthy"]
+        assert set(found) == {
+            *("python", "system", "file limit", "clock", "data", "disk space", "sync", "port"),
+            "broker",
+        }
+        assert address in found["port"]["seen"]
+        assert address in found["broker"]["seen"]
+        assert f"process {up.process.pid}" in found["data"]["seen"]
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["headwater-data", "stdin"], "it leaves nothing behind"
+
+
+def test_no_broker_is_only_a_warning_unless_it_was_named(lone_cli: Runner) -> None:
+    address = free_address()
+    unasked = findings(lone_cli.ok("doctor", "--listen", address, "--json"))
+    assert unasked["broker"]["state"] in {"ok", "warning"}
+    asked = lone_cli.run("doctor", "--listen", address, "-b", address, "--json")
+    assert asked.code == Exit.ENVIRONMENT
+    assert findings(asked)["broker"]["state"] == "problem"
+    assert "headwater up" in findings(asked)["broker"]["hint"]
+
+
+def test_a_taken_port(lone_cli: Runner) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = lone_cli.run("doctor", "--listen", f"127.0.0.1:{port}", "--json")
+    assert result.code == Exit.ENVIRONMENT
+    assert findings(result)["port"]["state"] == "problem"
+    assert "--listen" in findings(result)["port"]["hint"]
+
+
+def test_a_full_disk(lone_cli: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(100 << 30, 0, 1 << 20))
+    result = lone_cli.run("doctor", "--listen", free_address(), "--json")
+    assert result.code == Exit.ENVIRONMENT
+    assert findings(result)["disk space"]["state"] == "problem"
+
+
+def test_a_directory_of_a_newer_program(lone_cli: Runner, tmp_path: Path) -> None:
+    (tmp_path / "headwater-data").mkdir()
+    (tmp_path / "headwater-data" / "VERSION").write_text("99")
+    result = lone_cli.run("doctor", "--listen", free_address(), "--json")
+    assert "layout 99" in findings(result)["data"]["seen"]
+
+
+def test_a_directory_that_cannot_be_written(lone_cli: Runner, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = lone_cli.run("doctor", "--data", "file/data", "--listen", free_address(), "--json")
+    assert result.code == Exit.ENVIRONMENT
+    found = findings(result)
+    assert found["data"]["state"] == "problem"
+    assert found["sync"]["state"] == "problem"
+
+
+def test_a_low_file_limit_and_a_slow_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 512))
+    assert doctor.check_file_limit().state == "warning"
+    monkeypatch.setattr(doctor, "_sync_ms", lambda _: 80.0)
+    assert doctor.check_sync(str(tmp_path)).state == "warning"
+
+
+def test_a_wrong_clock_and_an_old_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert doctor.check_clock().state == "problem"
+    monkeypatch.setattr(sys, "version_info", (3, 10, 0))
+    assert doctor.check_python().state == "problem"
+
+
+def test_the_doctor_for_people(lone_cli: Runner) -> None:
+    result = lone_cli.run("doctor", "--listen", free_address(), "-b", free_address())
+    assert result.code == Exit.ENVIRONMENT
+    assert any(line.startswith("ok       python") for line in result.lines)
+    assert any(line.startswith("problem  broker") for line in result.lines)
+    assert "1 problem found" in result.stderr
+
+
+def test_the_doctor_knows_apache_kafka(cli: Runner, bootstrap: str) -> None:
+    assert findings(cli.run("doctor", "--json"))["broker"]["state"] == "ok"
+
+
+# --- config -------------------------------------------------------------------------------------
+
+
+def test_origins(lone_cli: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "headwater.toml").write_text('[broker]\nlog.retention.ms = "3d"\nnode.id = 2\n')
+    monkeypatch.setenv("HEADWATER_NODE_ID", "3")
+    result = lone_cli.ok("config", "show", "--set", "num.partitions=4", "--json")
+    shown = {each["name"]: each for each in result.json()["settings"]}
+    assert (shown["log.retention.ms"]["value"], shown["log.retention.ms"]["origin"]) == (
+        "259200000",
+        "headwater.toml",
+    )
+    assert (shown["node.id"]["value"], shown["node.id"]["origin"]) == ("3", "HEADWATER_NODE_ID")
+    assert shown["num.partitions"]["origin"] == "flag num.partitions"
+    assert shown["group.max.size"]["origin"] == "default"
+    changed = lone_cli.ok("config", "show", "--changed", "--origin").lines
+    assert [line.split()[0] for line in changed] == ["SETTING", "node.id", "log.retention.ms"]
+
+
+def test_one_setting_with_its_meaning(lone_cli: Runner) -> None:
+    head, row = lone_cli.ok("config", "show", "node.id", "--explain").lines
+    assert head.split() == ["SETTING", "VALUE", "MEANING"]
+    assert row == "node.id  1      The id of this broker."
+    assert lone_cli.run("config", "show", "nod.id").code == Exit.USAGE
+
+
+def test_settings_that_are_shown_are_those_a_broker_has(lone_cli: Runner) -> None:
+    """What the broker itself answers over the protocol is what was shown beforehand."""
+    shown = {
+        each["name"]: each["value"]
+        for each in lone_cli.ok("config", "show", "--json").json()["settings"]
+    }
+    with EmbeddedBroker() as broker:
+        settings = broker.node.broker.settings
+        for name in ("num.partitions", "log.retention.hours", "message.max.bytes"):
+            assert settings.render(name) == shown[name]
+
+
+def test_a_misspelt_variable_is_warned_of(
+    lone_cli: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADWATER_NUM_PARTITIONZ", "4")
+    assert "HEADWATER_NUM_PARTITIONS" in lone_cli.ok("config", "show").stderr
+    monkeypatch.setenv("HEADWATER_BOOTSTRAP", "localhost:9092")
+    assert "BOOTSTRAP" not in lone_cli.ok("config", "show").stderr
