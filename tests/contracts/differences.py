@@ -1,0 +1,223 @@
+"""Where Headwater answers otherwise than Apache Kafka, on purpose.
+
+This file alone decides which differences are kept. Each has the value that Apache Kafka 4.3
+answers, ours, the reason, and the words of the row in `skipped.md` that tells users of it. A test
+asks for the value by the name of the difference, so that both sides stay pinned.
+"""
+
+from typing import Any, NamedTuple
+
+from headwater.base.errors import ErrorCode
+
+
+class Difference(NamedTuple):
+    """One difference that is kept.
+
+    Attributes:
+        kafkas: What Apache Kafka answers.
+        ours: What Headwater answers.
+        reason: Why.
+        told: Words of the row in `skipped.md`.
+    """
+
+    kafkas: Any
+    ours: Any
+    reason: str
+    told: str
+
+
+_OPAQUE = "Records inside a batch are not looked at"
+
+DIFFERENCES: dict[str, Difference] = {
+    # Produce
+    "produce an unknown compression": Difference(
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        "It is the client's mistake, and this code says which one.",
+        "An unknown compression is UNSUPPORTED_COMPRESSION_TYPE",
+    ),
+    "produce an impossible length": Difference(
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.INVALID_RECORD,
+        "A batch longer than the request is cut short, however long it claims to be.",
+        "a batch length close to 2 GiB is INVALID_RECORD",
+    ),
+    "produce bytes behind a batch": Difference(
+        ErrorCode.NONE,
+        ErrorCode.INVALID_RECORD,
+        "What follows a batch is no part of it; Kafka drops it without a word.",
+        "Bytes behind a batch are INVALID_RECORD",
+    ),
+    "produce malformed records": Difference(
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.NONE,
+        "Unpacking every record would cost more than all the rest of an append.",
+        _OPAQUE,
+    ),
+    "produce a wrong largest timestamp": Difference(
+        1_000, 5, "Kafka unpacks every batch and counts again.", _OPAQUE
+    ),
+    "produce a bad timestamp in the middle": Difference(
+        ErrorCode.INVALID_TIMESTAMP,
+        ErrorCode.NONE,
+        "Only the first and the largest timestamp stand in the header.",
+        _OPAQUE,
+    ),
+    "produce names records with bad timestamps": Difference(
+        [0], [], "Only the first and the largest timestamp stand in the header.", _OPAQUE
+    ),
+    "produce log append time": Difference(
+        ErrorCode.NONE,
+        ErrorCode.INVALID_TIMESTAMP,
+        "Only the broker can know it; Kafka refuses it on topics with log append time only.",
+        "A batch that claims log append time is INVALID_TIMESTAMP",
+    ),
+    "produce null instead of a batch": Difference(
+        None,
+        ErrorCode.INVALID_RECORD,
+        "An answer is better than silence.",
+        "null instead of a batch is INVALID_RECORD",
+    ),
+    "produce to a partition twice in a request": Difference(
+        [0],
+        [0, 1],
+        "Kafka loses one of the two batches; ours keeps both.",
+        "A partition that stands twice in a request gets both batches",
+    ),
+    "produce refusal's log start": Difference(
+        0,
+        -1,
+        "Clients read it with UNKNOWN_PRODUCER_ID only, which is never answered here.",
+        "Refusals carry a sentence and no log start",
+    ),
+    "produce refusal without a sentence": Difference(
+        kafkas=True,
+        ours=False,
+        reason="Whoever reads it should know what to mend.",
+        told="Refusals carry a sentence and no log start",
+    ),
+    "produce the append time of a repeated batch": Difference(
+        kafkas=True,
+        ours=False,
+        reason="The topic has no append times; the client's own time is right.",
+        told="A repeated batch is answered without a time",
+    ),
+    # Fetch
+    "fetch cuts the last batch": Difference(
+        80,
+        0,
+        "Clients throw the part away; sending it wastes what it costs.",
+        "Batches are never cut",
+    ),
+    "fetch less than nothing": Difference(
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.NONE,
+        "Less than nothing is nothing: one batch comes.",
+        "A negative limit counts as 0",
+    ),
+    "fetch as a replica": Difference(
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NONE,
+        "There are no replicas, so whoever asks is a consumer.",
+        "A fetch in the name of a replica is a consumer's",
+    ),
+    "fetch at an unknown isolation level": Difference(
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.NONE,
+        "Every level but read_committed sees all that is durable.",
+        "An unknown isolation level is read_uncommitted",
+    ),
+    "fetch opens a session": Difference(
+        kafkas=True, ours=False, reason="Sessions come later.", told="No fetch sessions"
+    ),
+    "fetch a partition twice": Difference(
+        [[5, 6, 7, 8]],
+        [list(range(9)), [5, 6, 7, 8]],
+        "No client does it; both questions are answered.",
+        "A partition that stands twice in a request is answered twice",
+    ),
+    # ListOffsets
+    "list offsets: the largest of no timestamps": Difference(
+        (0, -1, 0),
+        (-1, -1, -1),
+        "No record has a timestamp, so none has the largest.",
+        "Where no record has a timestamp, none has the largest",
+    ),
+    # Metadata
+    "metadata of a topic that is being created": Difference(
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NONE,
+        "There is no controller to wait for.",
+        "A topic that is created on demand is there in the same answer",
+    ),
+    "metadata of nothing": Difference(
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        "It is the client's mistake: no topic has the null id.",
+        "Neither a name nor an id is UNKNOWN_TOPIC_ID",
+    ),
+    # ApiVersions
+    "api versions: finalized features": Difference(
+        {
+            "group.version": 1,
+            "streams.version": 1,
+            "transaction.version": 2,
+            "eligible.leader.replicas.version": 1,
+            "share.version": 1,
+            "metadata.version": 30,
+        },
+        {},
+        "A feature is told when it exists.",
+        "No features",
+    ),
+    # Groups
+    "join as a static member under a dynamic member's id": Difference(
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        "There is no static member with this id.",
+        "An id that was given to a dynamic member is unknown to static ones",
+    ),
+    "join: what a refused founder leaves behind": Difference(
+        "Empty",
+        "Dead",
+        "Stray requests should cost no memory.",
+        "A client that may not found a group leaves none behind",
+    ),
+    "join: the first of two requests of a member that waits": Difference(
+        None,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        "On one connection the second answer could not be sent before the first.",
+        "A request that waits is answered with REBALANCE_IN_PROGRESS",
+    ),
+    # Topics and configs
+    "create topics: an id from validate_only": Difference(
+        kafkas=True,
+        ours=False,
+        reason="An id that leads nowhere helps nobody.",
+        told="`validate_only` answers the null topic id",
+    ),
+    "describe configs: configs of ours alone": Difference(
+        {},
+        {"headwater.overflow": 2, "headwater.overflow.bytes": 5},
+        "How a topic answers a producer that is too fast.",
+        "there are `headwater.*` configs",
+    ),
+    "describe configs: flush.messages": Difference(
+        str(2**63 - 1),
+        "1",
+        "Durable by default.",
+        "`flush.messages` is 1 by default",
+    ),
+    "alter configs: an unknown operation": Difference(
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.INVALID_REQUEST,
+        "It is the client's mistake.",
+        "An unknown operation is INVALID_REQUEST",
+    ),
+    "alter configs: a resource twice": Difference(
+        None,
+        [ErrorCode.INVALID_REQUEST] * 2,
+        "An answer is better than silence.",
+        "A resource named twice is refused",
+    ),
+}
