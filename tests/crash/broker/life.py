@@ -119,8 +119,10 @@ class Life:
         self.killed_at: list[int] = []
         self._lie = lie
         self._stopped_cleanly = False
+        self._expects_clean = False
         self._clients: list[Client] = []
         self._foreign: ForeignWriter | None = None
+        self._process: BrokerProcess | None = None
         self._runs = 0
 
     def round(self, planned: Plan, kill_at: int) -> None:
@@ -131,8 +133,6 @@ class Life:
         """
         for number in planned.recovery_kills:
             process = self._start(planned, kill_at=number)
-            # It has begun to write, so the clean stop before it counts no more.
-            self._stopped_cleanly = False
             if process.wait_ready() is not None:
                 process.kill()
             process.wait()
@@ -155,26 +155,25 @@ class Life:
     def finish(self) -> None:
         """Start once more and let every client have what it is owed."""
         process = self._run(Orders(str(self.root), ""))
-        try:
-            ready = process.wait_ready()
-            if ready is None:
-                self.ledger.breach("unexpected", f"the start failed: {process.errors()}")
-            else:
-                self._greet(ready)
-                judge(self.address, self.ledger)
-                if self._foreign is not None:
-                    self._foreign.finish()
-                judge(self.address, self.ledger)
-                process.terminate()
+        ready = process.wait_ready()
+        if ready is None:
+            self.ledger.breach("unexpected", f"the start failed: {process.errors()}")
+        else:
+            self._greet(ready)
+            judge(self.address, self.ledger)
+            if self._foreign is not None:
+                self._foreign.finish()
+            judge(self.address, self.ledger)
+            process.terminate()
             if process.wait(30) != 0:
                 self.ledger.breach("unexpected", f"no graceful end: {process.errors()}")
-        finally:
-            process.kill()
-            process.wait()
         self._check()
 
     def close(self) -> None:
-        """Let go of clients that live longer than a round."""
+        """Let go of what lives longer than a round, or was left by one that broke off."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
         if self._foreign is not None:
             self._foreign.drop()
             self._foreign = None
@@ -194,11 +193,14 @@ class Life:
         return self._run(orders)
 
     def _run(self, orders: Orders) -> BrokerProcess:
+        # Whatever becomes of this start, the one after it does not follow a clean stop.
+        self._expects_clean, self._stopped_cleanly = self._stopped_cleanly, False
         self._runs += 1
         trace = self.directory / f"{self._runs:03}.trace"
         port = self.address[1]
         orders = replace(orders, trace=str(trace), port=port, lie=self._lie)
-        return BrokerProcess(orders, trace.with_suffix(".stderr"))
+        self._process = BrokerProcess(orders, trace.with_suffix(".stderr"))
+        return self._process
 
     def _greet(self, ready: dict[str, Any]) -> None:
         """Note how a start went."""
@@ -207,14 +209,13 @@ class Life:
         recoveries["truncated_bytes"] += ready["truncated_bytes"]
         recoveries["removed_segments"] += ready["removed_segments"]
         self.ledger.expect(not ready["strays"], "stray", f"nobody's: {ready['strays']}")
-        if self._stopped_cleanly:
+        if self._expects_clean:
             recoveries["clean_starts"] += 1
             self.ledger.expect(
                 ready["scanned_bytes"] == 0 and ready["clean"],
                 "scanned",
                 f"a start after a clean stop: {ready}",
             )
-        self._stopped_cleanly = False
 
     # Working.
 
@@ -227,6 +228,7 @@ class Life:
         threads: list[threading.Thread] = []
         try:
             judged = self._prepare(process)
+            self._check()
             if judged:
                 threads = [
                     threading.Thread(target=client.run, args=(scene,), name=client.name)
