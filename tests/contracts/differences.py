@@ -177,6 +177,12 @@ DIFFERENCES: dict[str, Difference] = {
         "There is no static member with this id.",
         "An id that was given to a dynamic member is unknown to static ones",
     ),
+    "join: how much of a client's name is in a member id": Difference(
+        300,
+        255,
+        "A name of 32,767 bytes would make an id that no message can hold.",
+        "A member id begins with at most 255 characters of the client's name",
+    ),
     "join: what a refused founder leaves behind": Difference(
         "Empty",
         "Dead",

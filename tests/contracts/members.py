@@ -35,12 +35,13 @@ def join_request(
     protocols: tuple[tuple[str, bytes], ...] = RANGE,
     protocol_type: str = CONSUMER,
     session_timeout_ms: int = SESSION_MS,
+    rebalance_timeout_ms: int = REBALANCE_MS,
 ) -> messages.JoinGroupRequest:
     """Build a join."""
     return messages.JoinGroupRequest(
         group_id=group,
         session_timeout_ms=session_timeout_ms,
-        rebalance_timeout_ms=REBALANCE_MS,
+        rebalance_timeout_ms=rebalance_timeout_ms,
         member_id=member_id,
         group_instance_id=instance,
         protocol_type=protocol_type,

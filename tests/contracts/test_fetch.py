@@ -178,6 +178,36 @@ def test_it_waits_for_the_first_record(broker: Subject, talk: Talk, topic: Topic
     assert offsets_of(answer.responses[0].partitions[0].records) == [0]
 
 
+def test_what_is_asked_behind_it_is_answered_behind_it(talk: Talk, topic: Topic) -> None:
+    talk.tell(fetch_request([(topic, 0, 0)], max_wait_ms=300, min_bytes=1), 12)
+    talk.tell(messages.MetadataRequest([]), 12)
+    talk.tell(messages.ApiVersionsRequest("contract", "1"), 3)
+
+    kinds = [type(talk.receive()) for _ in range(3)]
+
+    assert kinds == [
+        messages.FetchResponse,
+        messages.MetadataResponse,
+        messages.ApiVersionsResponse,
+    ]
+
+
+@pytest.mark.parametrize("version", [4, 12, 13, 18])
+def test_the_end_of_a_topic_ends_the_wait(broker: Subject, talk: Talk, version: int) -> None:
+    topic = create_topic(talk)
+    with broker.connect() as other:
+        other.tell(fetch_request([(topic, 0, 0)], max_wait_ms=LONG_MS, min_bytes=1), version)
+        state = messages.DeleteTopicsRequest.DeleteTopicState(topic.name)
+        talk.ask(messages.DeleteTopicsRequest([state], timeout_ms=10_000), 6)
+        answer = other.receive(timeout_s=SOON_S)
+
+    assert code(answer.responses[0].partitions[0]) in {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        # The topic may be gone before the fetch is looked at.
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+
+
 def test_it_answers_with_nothing_when_the_time_is_up(talk: Talk, topic: Topic) -> None:
     begun_s = time.monotonic()
     answer = fetch(talk, topic, 0, max_wait_ms=300, min_bytes=1)

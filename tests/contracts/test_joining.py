@@ -160,6 +160,27 @@ def test_generations_go_on_after_a_group_was_empty(talk: Talk, group: str) -> No
     assert (code(again), again.generation_id) == (ErrorCode.NONE, 3)
 
 
+@pytest.mark.parametrize("client_id", ["", "ü€", "x" * 255])
+def test_a_member_id_begins_with_the_clients_name(
+    broker: Subject, group: str, client_id: str
+) -> None:
+    with broker.connect(client_id=client_id) as talk:
+        member_id = join(talk, group).member_id
+        (answer,) = talk.ask(messages.DescribeGroupsRequest([group]), 5).groups
+
+    assert member_id.startswith(f"{client_id}-")
+    assert len(member_id) == len(client_id) + 1 + UUID_CHARS
+    assert answer.members[0].client_id == client_id
+
+
+def test_a_very_long_name_of_a_client(broker: Subject, group: str) -> None:
+    with broker.connect(client_id="x" * 300) as talk:
+        member_id = join(talk, group).member_id
+
+    expected = broker.expected("join: how much of a client's name is in a member id")
+    assert len(member_id) == expected + 1 + UUID_CHARS
+
+
 def test_a_refused_founder(broker: Subject, talk: Talk, group: str) -> None:
     talk.ask(join_request(group, protocols=()), 9)
 

@@ -121,6 +121,54 @@ def test_other_unknown_apis_and_versions_close_the_connection(
     talk.assert_closed()
 
 
+# Frames
+
+
+@pytest.mark.parametrize("size", [100 * 1024 * 1024 + 1, 2**31 - 1, 0, -1])
+def test_sizes_of_frames_that_close_the_connection(talk: Talk, size: int) -> None:
+    talk._socket.sendall(struct.pack(">i", size))
+
+    talk.assert_closed()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        struct.pack(">hh", 3, 1),
+        struct.pack(">hhih", 3, 1, 9, 50) + b"short",
+        struct.pack(">hhih", 3, 1, 9, -1) + struct.pack(">i", 5),
+        struct.pack(">hhih", 3, 1, 9, -1) + struct.pack(">i", 2**30),
+    ],
+    ids=["half a header", "a name cut short", "topics that do not come", "a billion topics"],
+)
+def test_requests_that_cannot_be_read_close_the_connection(talk: Talk, body: bytes) -> None:
+    talk.tell_raw(body)
+
+    talk.assert_closed()
+
+
+def test_bytes_behind_a_request_are_ignored(talk: Talk) -> None:
+    talk.tell_raw(struct.pack(">hhih", 18, 0, 9, -1) + b"junk")
+
+    assert talk.receive_raw()[:6] == struct.pack(">ih", 9, ErrorCode.NONE)
+
+
+def test_unknown_tagged_fields_are_skipped(talk: Talk) -> None:
+    def tagged(tag: int, value: bytes) -> bytes:
+        return bytes([1, tag, len(value)]) + value
+
+    head = struct.pack(">hhih", 18, 3, 9, 2) + b"me" + tagged(99, b"xyz")
+    talk.tell_raw(head + b"\x02a" + b"\x021" + tagged(77, b"qq"))
+
+    assert talk.receive_raw()[:6] == struct.pack(">ih", 9, ErrorCode.NONE)
+
+
+def test_a_client_need_not_have_a_name(talk: Talk) -> None:
+    talk.tell_raw(struct.pack(">hhih", 3, 1, 9, -1) + struct.pack(">i", 0))
+
+    assert talk.receive_raw()[:4] == struct.pack(">i", 9)
+
+
 # FindCoordinator
 
 
