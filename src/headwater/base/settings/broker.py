@@ -155,7 +155,11 @@ class BrokerSettings:
         low=0,
     )
     log_flush_start_offset_checkpoint_interval_ms: int = setting(
-        60_000, "How often the log start offsets are recorded.", kind=Kind.INT, low=0
+        60_000,
+        "How often the log start offsets are recorded; kept for tools, without effect: each is "
+        "recorded before anybody is told of it.",
+        kind=Kind.INT,
+        low=0,
     )
     producer_id_expiration_ms: int = setting(
         86_400_000,

@@ -39,14 +39,14 @@ class TopicConfig:
     cleanup_policy: str = setting(
         "delete",
         "What happens to old data: delete whole segments by age and size, compact to the last "
-        "value of each key, or both.",
+        "value of each key, or both. No compaction runs yet: compact keeps everything.",
         kind=Kind.LIST,
         choices=("compact", "delete"),
         server_default="log.cleanup.policy",
     )
     compression_gzip_level: int = setting(
         -1,
-        "The gzip level used when compression.type is gzip; -1 is the codec's own choice.",
+        "The gzip level used when compression.type is gzip; kept for tools, without effect.",
         kind=Kind.INT,
         low=1,
         high=9,
@@ -55,7 +55,7 @@ class TopicConfig:
     )
     compression_lz4_level: int = setting(
         9,
-        "The lz4 level used when compression.type is lz4.",
+        "The lz4 level used when compression.type is lz4; kept for tools, without effect.",
         kind=Kind.INT,
         low=1,
         high=17,
@@ -70,7 +70,7 @@ class TopicConfig:
     )
     compression_zstd_level: int = setting(
         3,
-        "The zstd level used when compression.type is zstd.",
+        "The zstd level used when compression.type is zstd; kept for tools, without effect.",
         kind=Kind.INT,
         low=-131_072,
         high=22,
@@ -78,7 +78,8 @@ class TopicConfig:
     )
     delete_retention_ms: int = setting(
         _DAY_MS,
-        "How long tombstones of a compacted topic stay readable after compaction has seen them.",
+        "How long tombstones of a compacted topic stay readable after compaction has seen them; "
+        "without effect before compaction runs.",
         kind=Kind.LONG,
         low=0,
         server_default="log.cleaner.delete.retention.ms",
@@ -141,7 +142,8 @@ class TopicConfig:
     )
     max_compaction_lag_ms: int = setting(
         LONG_MAX,
-        "The longest time a record of a compacted topic may stay uncompacted.",
+        "The longest time a record of a compacted topic may stay uncompacted; without effect "
+        "before compaction runs.",
         kind=Kind.LONG,
         low=1,
         server_default="log.cleaner.max.compaction.lag.ms",
@@ -176,7 +178,8 @@ class TopicConfig:
     )
     min_cleanable_dirty_ratio: float = setting(
         0.5,
-        "The share of uncompacted bytes from which a compacted log is worth cleaning.",
+        "The share of uncompacted bytes from which a compacted log is worth cleaning; without "
+        "effect before compaction runs.",
         kind=Kind.DOUBLE,
         low=0,
         high=1,
@@ -184,14 +187,16 @@ class TopicConfig:
     )
     min_compaction_lag_ms: int = setting(
         0,
-        "The shortest time a record of a compacted topic stays uncompacted.",
+        "The shortest time a record of a compacted topic stays uncompacted; without effect before "
+        "compaction runs.",
         kind=Kind.LONG,
         low=0,
         server_default="log.cleaner.min.compaction.lag.ms",
     )
     min_insync_replicas: int = setting(
         1,
-        "Replicas that must have a record before acks=all is answered; one node has one replica.",
+        "Replicas that must have a record before acks=all is answered; kept for tools, without "
+        "effect on one node.",
         kind=Kind.INT,
         low=1,
         server_default="min.insync.replicas",
@@ -247,7 +252,8 @@ class TopicConfig:
     )
     segment_jitter_ms: int = setting(
         0,
-        "The most that is taken off segment.ms at random, so that not all segments roll at once.",
+        "The most that is taken off segment.ms at random, so that not all segments roll at once; "
+        "kept for tools, without effect.",
         kind=Kind.LONG,
         low=0,
         server_default="log.roll.jitter.ms",

@@ -26,7 +26,6 @@ _log = logging.getLogger(__name__)
 # One receive buffer for all connections: a loop reads from one socket at a time. 128 KiB holds a
 # burst of small requests; larger ones get a buffer of their own.
 _SCRATCH_BYTES = 128 * 1024
-_ACCEPT_QUEUE = 1024
 # Accepted in one go before others get their turn.
 _ACCEPT_MAX = 64
 _SWEEP_INTERVAL_S = 5.0
@@ -59,6 +58,7 @@ class Listener:
         self.encode: Callable[[Call, Any], list[Any]] = dispatcher.encode
         self._idle_ms = settings.connections_max_idle_ms
         self._connections_max = settings.max_connections
+        self._accept_queue = settings.socket_listen_backlog_size
         self._connections: set[Connection] = set()
         self._short_of_memory: list[Connection] = []
         self._to_flush: list[Connection] = []
@@ -72,7 +72,7 @@ class Listener:
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind(address)
-            sock.listen(_ACCEPT_QUEUE)
+            sock.listen(self._accept_queue)
         except OSError as error:
             sock.close()
             raise _cannot_listen(host, port, error) from error
