@@ -133,7 +133,7 @@ class Clients:
     def __getitem__(self, name: str) -> Speaker:
         """Give the shared program of a client."""
         if name == "kcat":
-            peers.require("kcat")
+            peers.require(NEEDS[name])
             return Kcat()
         if name not in self._shared:
             self._shared[name] = self.start(name)
@@ -155,12 +155,12 @@ class Clients:
 
     def _command(self, name: str) -> tuple[list[str], Mapping[str, str]]:
         environment = peers.node_environment()
+        if name in NEEDS:
+            peers.require(NEEDS[name])
         if name == "kafkajs":
-            peers.require("kafkajs")
             return ["node", str(HERE / "js" / "driver.js")], environment
         if name in JAVA:
             jars = JAVA[name]
-            peers.require("kafka" if jars == "kafka-4.3" else jars)
             peers.require("javac")
             return peers.java_command("Driver", jars=jars, more=[self._compiled(jars)]), environment
         module = f"tests.interop.programs.{PYTHON[name]}"
@@ -190,6 +190,8 @@ class _Careful:
             raise
 
 
+# The peer that each client needs, beyond what `make setup` brings.
+NEEDS = {"kcat": "kcat", "kafkajs": "kafkajs", "java-4.3": "kafka", "java-3.9": "clients-3.9"}
 PYTHON = {"confluent": "confluent", "kafka-python": "kafka_python", "aiokafka": "aio_kafka"}
 JAVA: Mapping[str, peers.Jars] = {"java-4.3": "kafka-4.3", "java-3.9": "clients-3.9"}
 # Of all clients this one is used by most others in the world, through its bindings.

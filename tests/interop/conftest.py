@@ -7,12 +7,24 @@ from pathlib import Path
 import pytest
 
 from headwater.testing.broker import EmbeddedBroker
-from tests.interop.clients import Clients, Speaker
+from tests.interop.clients import NEEDS, Clients, Speaker
 
 # Inherited tests stand there; without this their asserts would tell nothing.
 pytest.register_assert_rewrite("tests.interop.scenarios")
 
+_HERE = Path(__file__).parent
 _numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs more than `make setup` brings, so that `-m "not peer"` leaves it out."""
+    for item in items:
+        if not isinstance(item, pytest.Function) or item.path.parent != _HERE:
+            continue
+        parameters = item.callspec.params.values() if hasattr(item, "callspec") else ()
+        named = {getattr(item.cls, "client", ""), *map(str, parameters)}
+        if "kafka_tools" in item.path.name or "every_language" in item.name or named & set(NEEDS):
+            item.add_marker(pytest.mark.peer)
 
 
 @pytest.fixture(scope="session")

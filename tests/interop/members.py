@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import IO, Any, Protocol, Self
 
+from tests import peers
 from tests.interop.clients import WITNESS, Clients, Program, eventually
 from tests.interop.records import plain
 
@@ -235,6 +236,7 @@ class Group:
         """Start a member; it has joined when the group has settled."""
         source: Source
         if client == "kcat":
+            peers.require("kcat")
             source = KcatSource(self._bootstrap, self._name, self._name, session_ms)
         else:
             program = self._clients.start(client)
@@ -314,6 +316,13 @@ class Group:
         """Begin the stream."""
         self._traffic.start()
         return self
+
+    def end(self) -> None:
+        """End the stream and have every member leave."""
+        self._stop.set()
+        self._traffic.join()
+        for member in list(self._present):
+            self.leave(member)
 
     def __exit__(self, *_: object) -> None:
         """End the stream and every member."""

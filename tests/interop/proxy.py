@@ -10,7 +10,7 @@ import socket
 import struct
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Self
 
 from headwater.testing.broker import EmbeddedBroker
@@ -33,6 +33,7 @@ class Proxy:
         self._counts: Counter[int] = Counter()
         self._cut_after: dict[int, set[int]] = {}
         self._cuts = 0
+        self._action: Callable[[], None] = lambda: None
         self._links: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
         self._closed = False
@@ -64,9 +65,22 @@ class Proxy:
             passed = self._changed.wait_for(lambda: self._counts[api_key] >= count, patience_s)
         assert passed, f"{self._counts} after {patience_s} s"
 
-    def cut_after(self, api_key: int, *numbers: int) -> None:
-        """Cut the connection instead of passing on the answers to these requests, from 1."""
+    def cut_after(
+        self, api_key: int, *numbers: int, action: Callable[[], None] = lambda: None
+    ) -> None:
+        """Cut the connection instead of passing on the answers to these requests, from 1.
+
+        Args:
+            api_key: The API whose answers are lost.
+            numbers: Which of its requests, counted over all connections.
+            action: What else happens between the answer and the cut.
+        """
         self._cut_after[api_key] = set(numbers)
+        self._action = action
+
+    def advertise(self, broker: EmbeddedBroker) -> None:
+        """Have the broker name this wire as itself."""
+        broker.node.broker.advertised_port = self.port
 
     def __enter__(self) -> Self:
         """Begin to listen."""
@@ -134,6 +148,7 @@ class Proxy:
                 (correlation_id,) = _SIZE.unpack_from(frame, _SIZE.size)
                 if correlation_id in to_lose:
                     self._cuts += 1
+                    self._action()
                     break
                 client.sendall(frame)
         self._done(client, broker)
@@ -161,10 +176,8 @@ def _cut(link: socket.socket) -> None:
 def wire_to(broker: EmbeddedBroker) -> Iterator[Proxy]:
     """Send every client of a broker through a proxy: the broker names the proxy as itself."""
     with Proxy(broker) as proxy:
-        inner = broker.node.broker
-        true_port = inner.advertised_port
-        inner.advertised_port = proxy.port
+        proxy.advertise(broker)
         try:
             yield proxy
         finally:
-            inner.advertised_port = true_port
+            broker.node.broker.advertised_port = broker.node.port

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import peers
-from tests.interop.clients import ALL, WITNESS, Clients
+from tests.interop.clients import ALL, NEEDS, WITNESS, Clients
 from tests.interop.records import Record, plain
 from tests.interop.scenarios import create, send
 
@@ -23,12 +23,7 @@ RECORDS = [
 ]
 
 
-def _present(client: str) -> bool:
-    needs = {"kcat": "kcat", "kafkajs": "kafkajs", "java-4.3": "kafka", "java-3.9": "clients-3.9"}
-    return client not in needs or peers.missing(needs[client]) is None
-
-
-PRESENT = [client for client in ALL if _present(client)]
+PRESENT = [each for each in ALL if each not in NEEDS or peers.missing(NEEDS[each]) is None]
 
 
 def topic_of(producer: str, codec: str) -> str:

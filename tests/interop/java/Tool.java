@@ -5,6 +5,7 @@ import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
 import java.util.Map;
+import java.util.concurrent.atomic.AtomicReference;
 import org.apache.kafka.common.utils.Exit;
 
 /** One of Kafka's command-line tools, run as it is, without the cost of a Java of its own. */
@@ -13,11 +14,8 @@ final class Tool {
 
     /** What a tool does instead of ending this process. */
     private static final class Ended extends Error {
-        final int status;
-
-        Ended(int status) {
-            super("status " + status, null, false, false);
-            this.status = status;
+        Ended() {
+            super("the tool has ended", null, false, false);
         }
     }
 
@@ -27,9 +25,11 @@ final class Tool {
         InputStream in = System.in;
         ByteArrayOutputStream output = new ByteArrayOutputStream();
         ByteArrayOutputStream errors = new ByteArrayOutputStream();
-        int[] status = {0};
+        // The first status counts: some tools take the end itself for an error and end again.
+        AtomicReference<Integer> status = new AtomicReference<>();
         Exit.Procedure end = (code, message) -> {
-            throw new Ended(code);
+            status.compareAndSet(null, code);
+            throw new Ended();
         };
         Exit.setExitProcedure(end);
         Exit.setHaltProcedure(end);
@@ -45,7 +45,6 @@ final class Tool {
             if (!(thrown.getCause() instanceof Ended)) {
                 throw thrown;
             }
-            status[0] = ((Ended) thrown.getCause()).status;
         } finally {
             System.setOut(out);
             System.setErr(err);
@@ -54,7 +53,7 @@ final class Tool {
             Exit.resetHaltProcedure();
         }
         return Map.of(
-                "status", status[0],
+                "status", status.get() == null ? 0 : status.get(),
                 "out", output.toString(StandardCharsets.UTF_8),
                 "err", errors.toString(StandardCharsets.UTF_8));
     }

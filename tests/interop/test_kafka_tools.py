@@ -1,0 +1,264 @@
+"""Kafka's own command-line tools, run as they are against Headwater and against Apache Kafka.
+
+Each expectation holds for both, so that it cannot be wrong about Kafka.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests import peers
+from tests.interop.clients import WITNESS, Clients
+from tests.interop.members import Group
+from tests.interop.records import plain
+from tests.interop.scenarios import create, read, send
+
+TOOLS = "org.apache.kafka.tools"
+PATIENCE_MS = "20000"
+
+
+class Run(Protocol):
+    """A tool by the end of its name, with its arguments; gives what it printed."""
+
+    def __call__(self, tool: str, *arguments: str, stdin: str = "", status: int = 0) -> str:
+        """Run it; another status than the one expected fails the test."""
+
+
+@pytest.fixture(params=["headwater", "apache"])
+def broker_kind(request: pytest.FixtureRequest) -> str:
+    """Each broker in turn."""
+    kind: str = request.param
+    return kind
+
+
+@pytest.fixture
+def address(request: pytest.FixtureRequest, broker_kind: str) -> str:
+    """The address of the broker."""
+    fixture = {"headwater": "bootstrap", "apache": "apache_kafka"}[broker_kind]
+    address: str = request.getfixturevalue(fixture)
+    return address
+
+
+@pytest.fixture
+def run(clients: Clients, address: str) -> Run:
+    """Run tools against one broker."""
+
+    def run_tool(tool: str, *arguments: str, stdin: str = "", status: int = 0) -> str:
+        name = tool if tool.startswith("kafka.") else f"{TOOLS}.{tool}"
+        subcommand = [each for each in arguments[:1] if not each.startswith("--")]
+        options = arguments[len(subcommand) :]
+        arguments = (*subcommand, "--bootstrap-server", address, *options)
+        done = clients["java-4.3"].call("tool", args=arguments, stdin=stdin, **{"class": name})
+        assert done["status"] == status, done
+        output: str = done["out"] + done["err"]
+        return output
+
+    return run_tool
+
+
+def test_topics(run: Run, name: str) -> None:
+    topics = "TopicCommand"
+    flags = ("--partitions", "2", "--replication-factor", "1", "--config", "retention.ms=7200000")
+    assert f"Created topic {name}." in run(topics, "--create", "--topic", name, *flags)
+    assert name in run(topics, "--list").split()
+    described = run(topics, "--describe", "--topic", name)
+    lines = [line for line in described.splitlines() if "Topic: " in line]
+    head, *rows = [re.split(r"\t+ *", line) for line in lines]
+    assert head[0] == f"Topic: {name}"
+    assert head[2:4] == ["PartitionCount: 2", "ReplicationFactor: 1"]
+    assert "retention.ms=7200000" in head[4]
+    assert [row[2:6] for row in rows] == [
+        [f"Partition: {index}", "Leader: 1", "Replicas: 1", "Isr: 1"] for index in range(2)
+    ]
+    run(topics, "--alter", "--topic", name, "--partitions", "4")
+    assert "PartitionCount: 4" in run(topics, "--describe", "--topic", name)
+    assert "already exists" in run(topics, "--create", "--topic", name, status=1)
+    assert "already has 4 partition" in run(
+        topics, "--alter", "--topic", name, "--partitions", "4", status=1
+    )
+    run(topics, "--delete", "--topic", name)
+    assert name not in run(topics, "--list").split()
+    assert "does not exist as expected" in run(topics, "--delete", "--topic", name, status=1)
+
+
+def test_configs(run: Run, clients: Clients, address: str, name: str) -> None:
+    create(clients, address, name)
+    configs = "kafka.admin.ConfigCommand"
+    topic = ("--entity-type", "topics", "--entity-name", name)
+    changes = "retention.ms=3600000,cleanup.policy=[compact,delete]"
+    assert "Completed updating config" in run(configs, "--alter", *topic, "--add-config", changes)
+    described = run(configs, "--describe", *topic)
+    assert re.search(r"retention\.ms=3600000 sensitive=false synonyms=\{DYNAMIC_TOPIC", described)
+    assert "cleanup.policy=compact,delete" in described
+    run(configs, "--alter", *topic, "--delete-config", "retention.ms")
+    assert "retention.ms" not in run(configs, "--describe", *topic)
+    assert "retention.ms=604800000" in run(configs, "--describe", "--all", *topic)
+    refused = run(configs, "--alter", *topic, "--add-config", "retention.ms=soon", status=1)
+    assert "Invalid value soon for configuration retention.ms" in refused
+    broker = ("--entity-type", "brokers", "--entity-name", "1")
+    assert "num.partitions" in run(configs, "--describe", "--all", *broker)
+
+
+def test_console_producer_and_consumer(run: Run, clients: Clients, address: str, name: str) -> None:
+    create(clients, address, name)
+    keyed = ("--reader-property", "parse.key=true", "--reader-property", "key.separator=:")
+    run("ConsoleProducer", "--topic", name, *keyed, stdin="a:first\nb:zweite ü\nc:third\n")
+    shown = ("--formatter-property", "print.key=true", "--formatter-property", "print.offset=true")
+    wanted = ("--from-beginning", "--max-messages", "3", "--timeout-ms", PATIENCE_MS)
+    printed = run("consumer.ConsoleConsumer", "--topic", name, *wanted, *shown)
+    assert "Offset:0\ta\tfirst\nOffset:1\tb\tzweite ü\nOffset:2\tc\tthird\n" in printed
+    partition = ("--partition", "0", "--offset", "1", "--max-messages", "2")
+    from_one = run("consumer.ConsoleConsumer", "--topic", name, *partition)
+    assert from_one.splitlines()[:2] == ["zweite ü", "third"]
+
+
+def test_offsets(run: Run, clients: Clients, address: str, name: str) -> None:
+    create(clients, address, name, partitions=2)
+    records = plain(10, partitions=2)
+    send(clients[WITNESS], address, name, records)
+    topic = ("--topic-partitions", f"{name}:0-2")
+
+    def offsets(time: str) -> list[str]:
+        return run("GetOffsetShell", *topic, "--time", time).split()
+
+    assert offsets("earliest") == [f"{name}:0:0", f"{name}:1:0"]
+    assert offsets("latest") == [f"{name}:0:5", f"{name}:1:5"]
+    assert offsets("max-timestamp") == [f"{name}:0:4", f"{name}:1:4"]
+    assert offsets("earliest-local") == [f"{name}:0:0", f"{name}:1:0"]
+    assert offsets(str(records[4].timestamp_ms)) == [f"{name}:0:2", f"{name}:1:2"]
+
+
+def test_deleted_records(
+    run: Run, clients: Clients, address: str, name: str, tmp_path: Path
+) -> None:
+    create(clients, address, name)
+    send(clients[WITNESS], address, name, plain(10))
+    wish = {"version": 1, "partitions": [{"topic": name, "partition": 0, "offset": 6}]}
+    file = tmp_path / "wish.json"
+    file.write_text(json.dumps(wish))
+    done = run("DeleteRecordsCommand", "--offset-json-file", str(file))
+    assert f"partition: {name}-0\tlow_watermark: 6" in done
+    assert len(read(clients[WITNESS], address, name)) == 4
+
+
+def test_log_dirs(run: Run, clients: Clients, address: str, name: str) -> None:
+    create(clients, address, name)
+    send(clients[WITNESS], address, name, plain(10))
+    printed = run("LogDirsCommand", "--describe", "--topic-list", name)
+    (found,) = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+    ((folder,),) = [broker["logDirs"] for broker in found["brokers"]]
+    (partition,) = folder["partitions"]
+    assert folder["error"] is None
+    assert (partition["partition"], partition["offsetLag"], partition["isFuture"]) == (
+        f"{name}-0",
+        0,
+        False,
+    )
+    assert partition["size"] > 0
+
+
+@pytest.fixture
+def group(clients: Clients, address: str, name: str) -> Iterator[Group]:
+    """A group with one member and lag: the stream never stops."""
+    create(clients, address, name, partitions=2)
+    with Group(clients, address, name, partitions=2) as group:
+        group.join(WITNESS)
+        group.settle()
+        yield group
+
+
+def test_groups(run: Run, group: Group, name: str) -> None:
+    groups = "consumer.group.ConsumerGroupCommand"
+    one = ("--group", name)
+    assert name in run(groups, "--list").split()
+    assert re.search(rf"{name} +Classic +consumer", run("GroupsCommand", "--list"))
+    described = run(groups, "--describe", *one)
+    rows = [line.split() for line in described.splitlines() if line.startswith(name)]
+    assert sorted(row[1:3] for row in rows) == [[name, "0"], [name, "1"]]
+    assert "rdkafka" in described
+    state = run(groups, "--describe", *one, "--state")
+    assert re.search(rf"{name} .*range +Stable +1", state)
+    members = run(groups, "--describe", *one, "--members", "--verbose")
+    assert re.search(rf"{name} +rdkafka-\S+ +/\S+ +rdkafka +2 .*{name}:0,1", members)
+    refused = run(groups, "--delete", *one, status=0)
+    assert "GroupNotEmptyException" in refused
+
+    group.end()
+    moves = ("--reset-offsets", *one, "--topic", f"{name}:0", "--to-offset", "1", "--execute")
+    assert re.search(rf"{name} +{name} +0 +1", run(groups, *moves))
+    earliest = ("--reset-offsets", *one, "--all-topics", "--to-earliest", "--dry-run")
+    assert re.search(rf"{name} +{name} +1 +0", run(groups, *earliest))
+    assert re.search(r"Empty +0", run(groups, "--describe", *one, "--state"))
+    forgotten = run(groups, "--delete-offsets", *one, "--topic", f"{name}:1")
+    assert "Successful" in forgotten
+    left = run(groups, "--describe", *one)
+    assert re.search(rf"{name} +{name} +0 +1 ", left)
+    assert not re.search(rf"{name} +{name} +1 +\d", left)
+    assert "was successful" in run(groups, "--delete", *one)
+    assert name not in run(groups, "--list").split()
+
+
+def test_performance(run: Run, name: str) -> None:
+    run("TopicCommand", "--create", "--topic", name, "--partitions", "2")
+    load = ("--num-records", "2000", "--record-size", "500", "--throughput", "-1")
+    sent = run("ProducerPerformance", "--topic", name, *load, "--print-metrics")
+    assert "2000 records sent" in sent
+    wanted = ("--num-records", "2000", "--timeout", PATIENCE_MS, "--group", name)
+    found = run("ConsumerPerformance", "--topic", name, *wanted)
+    row = next(line for line in found.splitlines() if line.startswith("20"))
+    assert int(row.split(", ")[4]) == 2000
+
+
+def test_verifiable_producer_and_consumer(clients: Clients, address: str, name: str) -> None:
+    create(clients, address, name, partitions=2)
+    # They finish their work while their Java ends, so each needs one of its own.
+    to_topic = ("--bootstrap-server", address, "--topic", name, "--max-messages", "200")
+    sent = _json(peers.java(f"{TOOLS}.VerifiableProducer", *to_topic).stdout)
+    assert sum(each["name"] == "producer_send_success" for each in sent) == 200
+    flags = ("--group-id", name, "--reset-policy", "earliest", "--verbose")
+    found = _json(peers.java(f"{TOOLS}.VerifiableConsumer", *to_topic, *flags).stdout)
+    values = [int(each["value"]) for each in found if each["name"] == "record_data"]
+    assert sorted(values) == list(range(200))
+    committed = [each for each in found if each["name"] == "offsets_committed"]
+    assert committed
+    assert all(each["success"] for each in committed)
+
+
+def _json(printed: str) -> list[dict[str, str]]:
+    return [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+
+
+def test_latency_from_end_to_end(run: Run, clients: Clients, address: str, name: str) -> None:
+    create(clients, address, name)
+    load = ("--num-records", "50", "--producer-acks", "all", "--record-size", "100")
+    assert "Avg latency" in run("EndToEndLatency", "--topic", name, *load)
+
+
+def test_compatibility_as_kafka_tests_it(
+    run: Run, clients: Clients, address: str, name: str, broker_kind: str
+) -> None:
+    create(clients, address, name)
+    supported = (
+        "offsets-for-times",
+        "create-topics",
+        "cluster-id",
+        "describe-configs",
+        "idempotent-producer",
+    )
+    flags = [part for each in supported for part in (f"--{each}-supported", "True")]
+    # Apache Kafka knows the request even without an authorizer.
+    flags += ["--describe-acls-supported", str(broker_kind == "apache")]
+    flags += ["--expect-record-too-large-exception", "False"]
+    flags += ["--num-cluster-nodes", "1"]
+    run("ClientCompatibilityTest", "--topic", name, *flags)
+
+
+def test_api_versions_and_cluster_id(run: Run) -> None:
+    table = run("BrokerApiVersionsCommand")
+    assert re.search(r"Produce\(0\): 0 to \d+ \[usable: \d+\]", table)
+    assert re.search(r"Fetch\(1\): 4 to \d+ \[usable: \d+\]", table)
+    assert "Cluster ID: " in run("ClusterTool", "cluster-id")
