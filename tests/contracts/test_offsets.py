@@ -104,6 +104,11 @@ def test_a_group_that_does_not_exist(talk: Talk, topic: Topic, version: int) -> 
 @pytest.mark.parametrize("version", [2, 9, 10])
 def test_the_empty_name_is_a_group_too(talk: Talk, topic: Topic, version: int) -> None:
     assert commit(talk, "", topic, {0: (5, -1, "")}, version=version) == {0: NONE}
+    assert committed(talk, "", topic, 0)[0][0] == 5
+
+    # And can be deleted like any other, before other tests find it.
+    (deleted,) = talk.ask(messages.DeleteGroupsRequest([""]), 2).results
+    assert code(deleted) is NONE
 
 
 def test_no_topics(talk: Talk, group: str) -> None:
