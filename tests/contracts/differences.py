@@ -195,12 +195,43 @@ DIFFERENCES: dict[str, Difference] = {
         "On one connection the second answer could not be sent before the first.",
         "A request that waits is answered with REBALANCE_IN_PROGRESS",
     ),
+    "leave: the answer that the member waited for": Difference(
+        None,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        "A client that gave up should not wait for ever.",
+        "a member that waits for its assignment is told UNKNOWN_MEMBER_ID",
+    ),
+    "leave: what an announced member makes of the group": Difference(
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.NONE,
+        "Who never was a member is missed by nobody.",
+        "An id that was given out and never used leaves without a rebalance",
+    ),
+    # Transactions
+    "transactional ids": Difference(
+        ErrorCode.NONE,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        "Transactions come later.",
+        "A transactional id is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    ),
     # Topics and configs
     "create topics: an id from validate_only": Difference(
         kafkas=True,
         ours=False,
         reason="An id that leads nowhere helps nobody.",
         told="`validate_only` answers the null topic id",
+    ),
+    "create topics: a hint at the right name": Difference(
+        kafkas=False,
+        ours=True,
+        reason="People make typing errors.",
+        told="A misspelt config is refused with the nearest name",
+    ),
+    "describe configs: settings of brokers and groups": Difference(
+        (True, True),
+        (False, False),
+        "A setting without effect is not told.",
+        "The broker tells the settings that it has",
     ),
     "describe configs: configs of ours alone": Difference(
         {},

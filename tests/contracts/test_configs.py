@@ -24,7 +24,7 @@ from tests.contracts.kit import (
 
 NONE = ErrorCode.NONE
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 # Where a value comes from: the topic's own, or nobody's.
 FROM_TOPIC, FROM_DEFAULT = 1, 5
@@ -209,6 +209,15 @@ def test_configs_of_the_broker(broker: Subject, talk: Talk) -> None:
         "log.retention.ms": (None, False),
         "num.partitions": ("1", True),
     }
+
+
+def test_how_many_settings_are_told(broker: Subject, talk: Talk) -> None:
+    (of_the_broker,) = describe(talk, (BROKER, "1", None))
+    (of_a_group,) = describe(talk, (GROUP, "group", None))
+
+    many, some = broker.expected("describe configs: settings of brokers and groups")
+    assert (len(of_the_broker.configs) > 300, len(of_a_group.configs) > 0) == (many, some)
+    assert (code(of_the_broker), code(of_a_group)) == (NONE, NONE)
 
 
 # IncrementalAlterConfigs

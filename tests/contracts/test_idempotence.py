@@ -1,5 +1,6 @@
 """Produce with a producer id, and InitProducerId, v0-5: what is new, repeated or out of order."""
 
+import time
 import uuid
 from collections.abc import Callable
 from functools import partial
@@ -19,6 +20,7 @@ from tests.contracts.kit import (
     list_offset,
     new_producer_id,
     produce,
+    unique,
 )
 
 SEQUENCE_MAX = 2**31 - 1
@@ -214,6 +216,29 @@ def test_an_id_and_an_epoch_that_the_producer_has(talk: Talk, version: int) -> N
     assert given > mine
     assert ask(mine, -1) == (ErrorCode.INVALID_REQUEST, -1, -1)
     assert ask(-1, 5) == (ErrorCode.INVALID_REQUEST, -1, -1)
+
+
+@pytest.mark.parametrize("version", [0, 5])
+def test_a_transactional_id(broker: Subject, talk: Talk, version: int) -> None:
+    name = unique("transaction")
+
+    def find() -> ErrorCode:
+        return code(talk.ask(messages.FindCoordinatorRequest(key=name, key_type=1), 1))
+
+    def init() -> ErrorCode:
+        return code(talk.ask(messages.InitProducerIdRequest(name, 60_000), version))
+
+    # Apache Kafka first creates the topic of its transactions.
+    wait_while(find, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    wait_while(init, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    expected = broker.expected("transactional ids")
+    assert (find(), init()) == (expected, expected)
+
+
+def wait_while(ask: Callable[[], ErrorCode], *not_yet: ErrorCode) -> None:
+    end_s = time.monotonic() + 30
+    while (answered := ask()) in not_yet:
+        assert time.monotonic() < end_s, answered
 
 
 @pytest.mark.parametrize("version", [0, 2, 5])

@@ -3,6 +3,7 @@
 import pytest
 
 from headwater.base.errors import ErrorCode
+from headwater.delivery.client.errors import BrokerTimeoutError
 from headwater.delivery.wire.kafka import messages
 from tests.contracts.kit import Subject, Talk, code, unique
 from tests.contracts.members import (
@@ -216,3 +217,35 @@ def test_a_member_that_was_announced_can_leave(talk: Talk, group: str) -> None:
 
     assert leave(talk, group, (announced, None)) == (NONE, [(announced, None, NONE)])
     assert code(talk.ask(join_request(group, announced), 9)) is UNKNOWN
+
+
+def test_a_member_leaves_while_it_waits_for_its_assignment(
+    broker: Subject, talk: Talk, group: str
+) -> None:
+    leader = stable(talk, group)
+    with broker.connect() as other:
+        follower = other.ask(join_request(group), 9).member_id
+        other.tell(join_request(group, follower), 9)
+        wait_for_rebalance(talk, group, leader, 1)
+        talk.ask(join_request(group, leader), 9)
+        other.receive()
+        other.tell(sync_request(group, follower, 2), 5)
+        with broker.connect() as third:
+            assert leave(third, group, (follower, None)) == (NONE, [(follower, None, NONE)])
+
+        expected = broker.expected("leave: the answer that the member waited for")
+        if expected is None:
+            with pytest.raises(BrokerTimeoutError):
+                other.receive(timeout_s=0.5)
+        else:
+            assert code(other.receive()) is expected
+    wait_for_rebalance(talk, group, leader, 2)
+
+
+def test_an_announced_member_leaves(broker: Subject, talk: Talk, group: str) -> None:
+    leader = stable(talk, group)
+    announced = talk.ask(join_request(group), 9).member_id
+    leave(talk, group, (announced, None))
+
+    expected = broker.expected("leave: what an announced member makes of the group")
+    assert heartbeat(talk, group, leader, 1) is expected

@@ -213,6 +213,15 @@ def test_configs_that_are_refused(talk: Talk, configs: dict[str, str | None], wo
     assert words in answer.error_message
 
 
+def test_a_misspelt_config(broker: Subject, talk: Talk) -> None:
+    (answer,) = create(talk, wanted(unique("contract"), configs={"retention.mss": "5"}))
+
+    assert code(answer) is ErrorCode.INVALID_CONFIG
+    plain, _, hint = answer.error_message.partition("Unknown topic config name: retention.mss")
+    assert plain == ""
+    assert ("retention.ms" in hint) is broker.expected("create topics: a hint at the right name")
+
+
 # DeleteTopics
 
 
