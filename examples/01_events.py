@@ -3,7 +3,7 @@
 Three programs that know nothing of each other write to one topic, each through another client, and
 two readers get every event, byte for byte, in the same order.
 
-    pip install headwater confluent-kafka kafka-python
+    pip install . confluent-kafka kafka-python
     headwater up                      (in another terminal)
     python examples/01_events.py
 """

@@ -3,7 +3,7 @@
 A reader that asks "anything new?" again and again is either late or busy. A fetch of the Kafka
 protocol stays at the broker until data has come, so it is neither.
 
-    pip install headwater
+    pip install .
     headwater up                      (in another terminal)
     python examples/02_notify.py
 """

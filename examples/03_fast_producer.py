@@ -1,8 +1,10 @@
 """A producer that is faster than its consumer, and a topic's three answers to it.
 
-pip install headwater confluent-kafka
-headwater up                      (in another terminal)
-python examples/03_fast_producer.py
+It buffers, drops the oldest, or pushes back; docs/guides/fast-producers says what each costs.
+
+    pip install . confluent-kafka
+    headwater up                      (in another terminal)
+    python examples/03_fast_producer.py
 """
 
 import os

@@ -6,7 +6,7 @@ SIGKILL (it gets no chance to clean up), starts it again and counts.
 A killed process leaves the operating system alive, and with it the page cache. What a power cut
 would leave is tested elsewhere, on a disk that forgets what was not synced: docs/internals/testing.
 
-    pip install headwater confluent-kafka
+    pip install . confluent-kafka
     python examples/04_durability.py
 """
 

@@ -3,7 +3,7 @@
 Two members of the group "email" share the work: each record goes to one of them. The group "audit"
 reads the same topic beside them and gets every record too. Nobody configured the topic for it.
 
-    pip install headwater confluent-kafka
+    pip install . confluent-kafka
     headwater up                      (in another terminal)
     python examples/08_load_balancing_and_fan_out.py
 """

@@ -3,7 +3,7 @@
 The records of one key are in one partition, so they are read in the order in which they were
 written. Between partitions there is no order, and that is what lets them be read in parallel.
 
-    pip install headwater
+    pip install .
     headwater up                      (in another terminal)
     python examples/10_partitioned_log.py
 """

@@ -5,7 +5,7 @@ holds up what lies behind it in its partition (head-of-line blocking) and nothin
 partitions are read by other members meanwhile. If messages are slow one by one and their order does
 not matter, a queue is the better tool: docs/concepts/logs-and-queues.
 
-    pip install headwater
+    pip install .
     headwater up                      (in another terminal)
     python examples/11_one_slow_message.py
 """

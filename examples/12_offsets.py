@@ -3,7 +3,7 @@
 A group commits how far it has come. A member that dies is replaced by one that goes on there, and
 a group can be moved to another place: to an offset, or to a point in time.
 
-    pip install headwater confluent-kafka
+    pip install . confluent-kafka
     headwater up                      (in another terminal)
     python examples/12_offsets.py
 """

@@ -6,7 +6,7 @@ it has not read yet is removed. Here the group does not hurry, and finds its pla
 
 This example runs a broker of its own, which looks for old segments more often than usual.
 
-    pip install headwater
+    pip install .
     python examples/13_retention.py
 """
 

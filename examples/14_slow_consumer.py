@@ -4,7 +4,7 @@ A reader asks for everything and then does not take it off its socket. Another o
 topic beside it. The broker keeps nothing for the first but a place in a file, so the second is as
 fast as it was alone. The figures to believe are those of `make bench-broker`.
 
-    pip install headwater
+    pip install .
     headwater up                      (in another terminal)
     python examples/14_slow_consumer.py
 """

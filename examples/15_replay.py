@@ -4,7 +4,7 @@ The orders of an hour were added up by a program with a bug. The range is read a
 a topic of its own, where the repaired program runs. The source is only read: neither its records
 nor the place of the group that lives on it change.
 
-    pip install headwater
+    pip install .
     headwater up                      (in another terminal)
     python examples/15_replay.py
 """

@@ -19,7 +19,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,9 +137,8 @@ class Stage:
             self._broker = ready[1]
 
     def _environment(self) -> dict[str, str]:
-        beside = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         # Pages run side by side, so a broker that is started takes any free port.
-        return {**os.environ, "PATH": beside, "HEADWATER_LISTENERS": "127.0.0.1:0"}
+        return {**os.environ, "HEADWATER_LISTENERS": "127.0.0.1:0"}
 
     def close(self) -> None:
         """End what is still running, the last first."""

@@ -1,6 +1,7 @@
 """Every runnable block of the README and the pages under docs/ runs."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,9 @@ def test_page(
     text = page.read_text()
     address = None
     monkeypatch.delenv("HEADWATER_BOOTSTRAP", raising=False)
+    # As in an activated environment: `headwater` and `pytest` are those of this Python.
+    programs = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+    monkeypatch.setenv("PATH", os.pathsep.join(programs))
     if snippets.WITH_BROKER in text:
         address = request.getfixturevalue("headwater_fresh_broker").bootstrap_servers
         monkeypatch.setenv("HEADWATER_BOOTSTRAP", address)
