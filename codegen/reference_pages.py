@@ -98,7 +98,7 @@ document on standard error. The [exit codes](exit-codes.md) are a promise to scr
 
 
 def _cli() -> Iterator[str]:
-    root = click.Context(program, info_name="headwater", **COMMON_SETTINGS)  # type: ignore[arg-type]
+    root = click.Context(program, info_name="headwater", **COMMON_SETTINGS)
     commands = list(_walk(program, root))
     by_name = {context.command_path: (command, context) for command, context in commands}
     common = dict(_options(*by_name["headwater tail"]))
