@@ -22,22 +22,22 @@ from headwater.delivery.client import admin
 BOOTSTRAP = os.environ.get("HEADWATER_BOOTSTRAP", "localhost:9092")
 TOPIC = f"events-{time.time_ns() // 1_000_000}"
 # When it happened, which is not when it arrives: the event carries its own time.
-NOON_MS = 1_763_208_000_000
+HOUR_AGO_MS = time.time_ns() // 1_000_000 - 3_600_000
 
 
 def write() -> None:
     """Write three events: JSON from a shop, text from a web server, binary from a sensor."""
     with headwater.Cluster(BOOTSTRAP) as cluster, headwater.Producer(cluster) as shop:
         order = json.dumps({"order": 17, "qty": 2}).encode()
-        shop.send(TOPIC, order, key=b"customer-4", timestamp_ms=NOON_MS)
+        shop.send(TOPIC, order, key=b"customer-4", timestamp_ms=HOUR_AGO_MS)
 
     web = ConfluentProducer({"bootstrap.servers": BOOTSTRAP})
-    web.produce(TOPIC, b"GET /cart", headers={"host": b"web-1"}, timestamp=NOON_MS + 1_000)
+    web.produce(TOPIC, b"GET /cart", headers={"host": b"web-1"}, timestamp=HOUR_AGO_MS + 1_000)
     web.flush()
 
     sensor = KafkaProducer(bootstrap_servers=BOOTSTRAP)
     reading = struct.pack(">If", 4711, 21.5)
-    sensor.send(TOPIC, reading, key=b"sensor-4711", timestamp_ms=NOON_MS + 2_000)
+    sensor.send(TOPIC, reading, key=b"sensor-4711", timestamp_ms=HOUR_AGO_MS + 2_000)
     sensor.close()
 
 
@@ -67,7 +67,7 @@ events = read_with_headwater()
 for offset, value, timestamp_ms in events:
     print(f"offset {offset}  happened at {timestamp_ms}  {value!r}")
 assert [offset for offset, _, _ in events] == [0, 1, 2]
-assert [timestamp_ms - NOON_MS for _, _, timestamp_ms in events] == [0, 1_000, 2_000]
+assert [timestamp_ms - HOUR_AGO_MS for _, _, timestamp_ms in events] == [0, 1_000, 2_000]
 assert read_with_kafka_python() == events
 assert read_with_headwater() == events
 print("reading takes nothing away: every reader gets every event, as often as it likes")
