@@ -201,7 +201,7 @@ class LogStore:
 
         A disk that is merely full does not count.
         """
-        return self._failed or self._manifest.failed
+        return self._failed or self._manifest.failed or any(log.failure for log in self.logs())
 
     def volume_bytes(self) -> tuple[int, int]:
         """Return how much the volume holds, and how much of it is free for us."""
@@ -378,7 +378,7 @@ class LogStore:
         except (OSError, StorageError) as error:
             self._upkeep = None
             self._failed = self._failed or (isinstance(error, OSError) and not is_full(error))
-            if self.failed or any(log.failed for log in self.logs()):
+            if self.failed:
                 raise StorageError(f"upkeep failed: {error}") from error
             logger.warning("upkeep is put off: %s", error)
         return self._upkeep is not None

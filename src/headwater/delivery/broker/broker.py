@@ -48,7 +48,8 @@ class Broker:
     ) -> None:
         """Put the parts together.
 
-        ``on_failure`` is called when upkeep finds that the disk has failed: the broker must end.
+        ``on_failure`` is called once, when upkeep finds that the disk has failed, be it under a
+        request: the broker must end.
         """
         self.store = store
         self.settings = settings
@@ -96,19 +97,23 @@ class Broker:
         return self.topics.create([plan])[0]
 
     def _keep_up(self) -> None:
+        # First of all: an error that nobody thought of must not be the end of all upkeep.
+        again = self.timers.after(_UPKEEP_INTERVAL_MS, self._keep_up)
         now_ms = self.clock.now_ms()
+        failure = StorageError("the log cannot be written any more")
         try:
+            self.topics.request_due_commits()
             if self.overflow.reclaim(now_ms):
                 self.store.persist_log_starts()
             self.store.work_due(now_ms)
         except StorageError as error:
-            if self.store.failed or any(log.failed for log in self.store.logs()):
-                if self._on_failure is None:
-                    raise
-                self._on_failure(error)
-                return
+            failure = error
             _log.warning("upkeep is put off: %s", error)
-        self.timers.after(_UPKEEP_INTERVAL_MS, self._keep_up)
+        if self.store.failed:
+            again.cancel()
+            if self._on_failure is None:
+                raise failure
+            self._on_failure(failure)
 
 
 def check_leader_epoch(broker: Broker, claimed_epoch: int) -> None:

@@ -135,6 +135,13 @@ class Topics:
         """Run the action with the name of every topic that is deleted from now on."""
         self._when_deleted.append(action)
 
+    def request_due_commits(self) -> None:
+        """Let what has waited for `flush.ms` join the next commit round, without a next append."""
+        for topic in self._by_name.values():
+            for partition in topic.partitions:
+                if partition.log.commit_due():
+                    partition.request_commit()
+
     def fail(self, reason: str) -> None:
         """The disk failed: every partition refuses what comes and answers what waits."""
         for topic in self._by_name.values():

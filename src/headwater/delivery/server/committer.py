@@ -117,6 +117,11 @@ class Committer:
         waiters.append(waiter)
         await waiter
 
+    async def settle(self) -> None:
+        """Return when no round is under way or due, for a caller that lets nobody add any more."""
+        while self._next or self._running:
+            await self.drain()
+
     def close(self) -> None:
         """Give the syncer back; what was not drained is not reported."""
         for waiter in self._current_drained + self._next_drained:

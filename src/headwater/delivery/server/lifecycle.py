@@ -6,6 +6,7 @@ marked clean.
 """
 
 import asyncio
+import contextlib
 import errno
 import logging
 from collections.abc import Callable
@@ -81,16 +82,21 @@ class Node:
         """End gracefully: answer what is owed, close the log, mark it clean."""
         self._listener.stop_accepting()
         self.broker.groups.close()
-        if not self.failed.done():
-            try:
-                await asyncio.wait_for(self._committer.drain(), _LAST_ANSWERS_S)
-            except TimeoutError:
-                _log.warning("the disk did not sync within %s s", _LAST_ANSWERS_S)
-            await asyncio.sleep(0)
+        try:
+            await asyncio.wait_for(self._committer.drain(), _LAST_ANSWERS_S)
+        except TimeoutError:
+            _log.warning("the disk did not sync within %s s", _LAST_ANSWERS_S)
+        except OSError:
+            pass  # ``failed`` tells it
+        # Whoever waited for what failed is told in the next turn of the loop.
+        await asyncio.sleep(0)
         self._listener.close()
-        self._committer.close()
         # Whatever writes behind the marker of a clean stop would be believed without a look.
         self._timers.close()
+        if not self.failed.done():
+            with contextlib.suppress(OSError):
+                await self._committer.settle()
+        self._committer.close()
         if self.failed.done():
             self.broker.store.abandon()
         else:
@@ -146,6 +152,7 @@ async def start_node(
         broker.start()
         node.host, node.port = listener.open(*listen)
     except BaseException:
+        timers.close()
         committer.close()
         store.close()
         raise

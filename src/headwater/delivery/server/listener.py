@@ -178,8 +178,9 @@ class Listener:
             connection.stop_reading()
 
     def close(self) -> None:
-        """Drop everybody."""
+        """Send what is answered, then drop everybody."""
         self.stop_accepting()
+        self._flush_all()
         for connection in tuple(self._connections):
             connection.close()
         self.executor.shutdown(wait=False, cancel_futures=True)
