@@ -248,7 +248,7 @@ def test_a_broker_that_could_not_listen_leaves_nothing_running(
     monkeypatch.setattr(broker_module, "_UPKEEP_INTERVAL_MS", 10)
     kept_up: list[str] = []
 
-    def keep_up(store: LogStore, now_ms: int) -> bool:  # noqa: ARG001 - as the real one
+    def keep_up(store: LogStore, now_ms: int) -> bool:
         kept_up.append(store.directory)
         return False
 
