@@ -1,6 +1,8 @@
 """The outbox sends every byte in order, whatever the socket and the page cache do."""
 
+import errno
 import os
+import queue
 import random
 import socket
 import threading
@@ -123,3 +125,54 @@ def test_sending_never_moves_the_position_of_the_appending_descriptor(
 
     assert before == 100_000
     assert appender.read(3, 100_000) == b"end"
+
+
+def unreadable(*_: int) -> bytes:
+    raise OSError(errno.EIO, "bad sector")
+
+
+def test_a_range_that_cannot_be_read_breaks_the_connection(
+    tmp_path: Path,
+    pair: tuple[socket.socket, socket.socket],
+    executor: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    extent = file_of(tmp_path, bytes(100_000))
+    told = threading.Event()
+    monkeypatch.setattr(outbox_module, "_is_resident", lambda *_: False)
+    outbox = Outbox(pair[0], executor, told.set)
+    monkeypatch.setattr(os, "pread", unreadable)
+    outbox.extend([extent(0, 100_000)])
+
+    outbox.send()
+    assert told.wait(10)
+    outbox.warmed()
+    with pytest.raises(OSError, match="sector"):
+        outbox.send()
+
+
+def test_a_file_system_that_cannot_tell_what_is_in_memory_is_sent_from_all_the_same(
+    tmp_path: Path,
+    pair: tuple[socket.socket, socket.socket],
+    executor: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    content = random.Random(2).randbytes(1_500_000)
+    extent = file_of(tmp_path, content)
+    ours, theirs = pair
+    told: queue.Queue[None] = queue.Queue()
+    monkeypatch.setattr(outbox_module, "_is_resident", lambda *_: False)
+    outbox = Outbox(ours, executor, lambda: told.put(None))
+    outbox.extend([extent(0, 1_490_000), extent(1_490_000, 10_000)])
+
+    received = b""
+    while outbox:
+        if not outbox.send():
+            told.get(timeout=10)
+            outbox.warmed()
+            outbox.send()
+        received += theirs.recv(1 << 20)
+    while len(received) < len(content):
+        received += theirs.recv(1 << 20)
+
+    assert received == content

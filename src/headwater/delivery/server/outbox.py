@@ -46,7 +46,16 @@ class FileExtent(Protocol):
 class Outbox:
     """What one socket still has to send."""
 
-    __slots__ = ("_executor", "_parts", "_position", "_socket", "_warming", "_when_warm")
+    __slots__ = (
+        "_executor",
+        "_failure",
+        "_parts",
+        "_position",
+        "_socket",
+        "_warm",
+        "_warming",
+        "_when_warm",
+    )
 
     def __init__(
         self, sock: socket.socket, executor: Executor, when_warm: Callable[[], None]
@@ -59,6 +68,9 @@ class Outbox:
         # How much of a file range at the head is sent already.
         self._position = 0
         self._warming = False
+        # The range at the head was just read: it goes out, whatever the page cache says of it.
+        self._warm = False
+        self._failure: OSError | None = None
 
     def __bool__(self) -> bool:
         """Tell whether anything is left to send."""
@@ -80,8 +92,10 @@ class Outbox:
             while a range is being brought into memory: then ``when_warm`` will be called.
 
         Raises:
-            OSError: The peer is gone.
+            OSError: The peer is gone, or the head cannot be read.
         """
+        if self._failure is not None:
+            raise self._failure
         parts = self._parts
         try:
             while parts and not self._warming:
@@ -97,8 +111,9 @@ class Outbox:
         return False
 
     def warmed(self) -> None:
-        """The range at the head is in memory now; to be called on the loop's own thread."""
+        """The range at the head was read; to be called on the loop's own thread."""
         self._warming = False
+        self._warm = True
 
     def _send_buffers(self, head: Buffer) -> None:
         parts = self._parts
@@ -127,9 +142,13 @@ class Outbox:
         count = min(length - self._position, _SENDFILE_BYTES_MAX)
         descriptor = extent.fileno()
         start = extent.position + self._position
-        if not (_is_resident(descriptor, start) and _is_resident(descriptor, start + count - 1)):
-            self._warm(extent, start, count)
+        if not self._warm and not (
+            _is_resident(descriptor, start) and _is_resident(descriptor, start + count - 1)
+        ):
+            self._bring_in(extent, start, count)
             return
+        # Once: a reader that stays away may find the range gone from memory again.
+        self._warm = False
         sent = os.sendfile(self._socket.fileno(), descriptor, start, count)
         if sent == 0:
             # The file is shorter than the range says; the answer cannot be completed truthfully.
@@ -141,24 +160,28 @@ class Outbox:
 
     def _read_into_memory(self, extent: FileExtent) -> None:
         descriptor = extent.fileno()
-        if descriptor >= 0 and not _is_resident(descriptor, extent.position):
-            self._warm(extent, extent.position, len(extent))
+        if not self._warm and descriptor >= 0 and not _is_resident(descriptor, extent.position):
+            self._bring_in(extent, extent.position, len(extent))
             return
+        self._warm = False
         data = extent.read()
         if len(data) != len(extent):
             raise OSError(f"range of {len(extent)} bytes ended early")
         self._parts[0] = memoryview(data)[self._position :] if self._position else data
         self._position = 0
 
-    def _warm(self, extent: FileExtent, start: int, count: int) -> None:
+    def _bring_in(self, extent: FileExtent, start: int, count: int) -> None:
         self._warming = True
 
-        def bring_in() -> None:
+        def read() -> None:
             # The extent is held here so that its descriptor outlives the connection.
-            os.pread(extent.fileno(), count, start)
+            try:
+                os.pread(extent.fileno(), count, start)
+            except OSError as error:
+                self._failure = error
             self._when_warm()
 
-        self._executor.submit(bring_in)
+        self._executor.submit(read)
 
 
 if hasattr(os, "RWF_NOWAIT"):
