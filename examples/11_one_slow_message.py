@@ -16,7 +16,6 @@ import time
 
 import headwater
 from headwater.delivery.client import admin
-from headwater.delivery.client.group import GroupConsumer
 
 BOOTSTRAP = os.environ.get("HEADWATER_BOOTSTRAP", "localhost:9092")
 TOPIC = f"jobs-{time.time_ns() // 1_000_000}"
@@ -30,7 +29,7 @@ def work(joined: threading.Event, start: threading.Event) -> None:
     """Be one member of the group: do the jobs of our partitions, one after the other."""
     with (
         headwater.Cluster(BOOTSTRAP) as cluster,
-        GroupConsumer(cluster, f"workers-{TOPIC}", [TOPIC]) as member,
+        headwater.GroupConsumer(cluster, f"workers-{TOPIC}", [TOPIC]) as member,
     ):
         while len(member.assignment) != 1:
             member.poll(0.1)

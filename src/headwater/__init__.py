@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from headwater.base.errors import ErrorCode, HeadwaterError, KafkaError
     from headwater.delivery.client.cluster import Cluster
     from headwater.delivery.client.consumer import Consumer, Message
+    from headwater.delivery.client.group import GroupConsumer
     from headwater.delivery.client.producer import Producer
 
 __all__ = [
     "Cluster",
     "Consumer",
     "ErrorCode",
+    "GroupConsumer",
     "HeadwaterError",
     "KafkaError",
     "Message",
@@ -34,6 +36,7 @@ _HOMES = {
     "Cluster": "headwater.delivery.client.cluster",
     "Consumer": "headwater.delivery.client.consumer",
     "ErrorCode": "headwater.base.errors",
+    "GroupConsumer": "headwater.delivery.client.group",
     "HeadwaterError": "headwater.base.errors",
     "KafkaError": "headwater.base.errors",
     "Message": "headwater.delivery.client.consumer",

@@ -78,6 +78,8 @@ def new_offsets_topic(settings: BrokerSettings) -> NewTopic:
     configs = {
         "cleanup.policy": "compact",
         "compression.type": "producer",
+        # Whatever other topics default to: an answered commit is never taken back.
+        "flush.messages": "1",
         "segment.bytes": str(settings.offsets_topic_segment_bytes),
     }
     return NewTopic(OFFSETS_TOPIC, settings.offsets_topic_num_partitions, configs)
