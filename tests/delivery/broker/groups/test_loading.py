@@ -222,6 +222,7 @@ def test_the_topic_is_created_compacted_when_it_is_first_needed(world: World) ->
     assert topic.configs == {
         "cleanup.policy": "compact",
         "compression.type": "producer",
+        "flush.messages": "1",
         "segment.bytes": str(100 * 1024 * 1024),
     }
 
