@@ -197,18 +197,17 @@ class IdempotentWriter(Writer):
         self._sends_again = False
 
     def begin(self, connection: Connection) -> None:
-        """Send again what was not answered, and the last that was: neither may come twice."""
-        if self._producer is not None:
-            again = list(self._unanswered)
-            if self._last is not None and not again:
-                again = [self._last]
+        """Send again what was not answered, or the last that was: neither may come twice."""
+        if self._producer is None:
             self._unanswered.clear()
-            self._sends_again = True
-            for sent in again:
-                self._send(connection, sent)
-            while self._unanswered:
-                self._receive(connection)
-            self._sends_again = False
+        elif not self._unanswered and self._last is not None:
+            self._unanswered.append(self._last)
+        self._sends_again = True
+        for sent in self._unanswered:
+            send_produce(connection, sent.acks, sent.batches)
+        while self._unanswered:
+            self._receive(connection)
+        self._sends_again = False
         if self._producer is None or self.dice.random() < 0.1:
             self._producer = init_producer_id(connection)
             self.ledger.producer_id(self._producer[0])
@@ -407,7 +406,12 @@ class Member(Client):
             # A static member takes its old place at once; a new one would wait for the session of
             # the one that went down with the broker.
             GroupConsumer(
-                cluster, self._group, self._topics, instance_id=self.name, session_timeout_ms=3_000
+                cluster,
+                self._group,
+                self._topics,
+                instance_id=self.name,
+                session_timeout_ms=3_000,
+                rebalance_timeout_ms=1_000,
             ) as consumer,
         ):
             while not scene.stop.is_set():
