@@ -58,6 +58,7 @@ class Connection:
         "_size_part",
         "_slots",
         "_socket",
+        "_starved",
         "_writing",
         "active_ms",
         "client_id",
@@ -86,6 +87,7 @@ class Connection:
         self._reading = False
         self._writing = False
         self._muted = False
+        self._starved = False
         self._flush_due = False
         self._closed = False
         self._resume()
@@ -158,13 +160,14 @@ class Connection:
         self._frame_filled += received
         if self._frame_filled == self._frame_size:
             self._frame = None
+            self._listener.request_is_whole(self)
             self._take(memoryview(frame)[: self._frame_size], owned=True)
         elif self._frame_filled == len(frame):
             self._wait_for_budget()
 
     def _wait_for_budget(self) -> None:
-        if self._listener.memory.spent:
-            self._listener.wait_for_budget(self)
+        if self._listener.memory.spent and self._listener.wait_for_budget(self):
+            self._starved = True
             self._pause()
 
     def _acceptable(self, size: int) -> bool:
@@ -308,6 +311,8 @@ class Connection:
 
     def budget_is_free(self) -> None:
         """There is room for more request bytes again."""
+        self._starved = False
+        self.active_ms = self._listener.now_ms()
         if not self._backlog and not self._outbox:
             self._resume()
 
@@ -317,14 +322,14 @@ class Connection:
             self._listener.loop.remove_reader(self._socket)
 
     def _resume(self) -> None:
-        if not self._reading and not self._closed and not self._muted:
+        if not (self._reading or self._closed or self._muted or self._starved):
             self._reading = True
             self._listener.loop.add_reader(self._socket, self._readable)
 
     @property
-    def in_mid_frame(self) -> bool:
-        """Whether a request has begun and not ended."""
-        return self._frame is not None or bool(self._size_part)
+    def owes_bytes(self) -> bool:
+        """Whether a request has begun, and it is for the client to go on."""
+        return not self._starved and (self._frame is not None or bool(self._size_part))
 
     @property
     def waiting(self) -> int:

@@ -60,7 +60,10 @@ class Listener:
         self._connections_max = settings.max_connections
         self._accept_queue = settings.socket_listen_backlog_size
         self._connections: set[Connection] = set()
-        self._short_of_memory: list[Connection] = []
+        # Dictionary as ordered set: whoever came first gets memory first.
+        self._short_of_memory: dict[Connection, None] = {}
+        # The one that may exceed the budget for the rest of its request.
+        self._ahead: Connection | None = None
         self._to_flush: list[Connection] = []
         self._socket: socket.socket | None = None
         self._sweeper: asyncio.TimerHandle | None = None
@@ -120,7 +123,7 @@ class Listener:
         now_ms = self.now_ms()
         for connection in tuple(self._connections):
             quiet_ms = now_ms - connection.active_ms
-            if connection.in_mid_frame and quiet_ms > _STALLED_MS:
+            if connection.owes_bytes and quiet_ms > _STALLED_MS:
                 _log.warning("closing %s: its request stopped halfway", connection.host)
                 connection.close()
             elif 0 < self._idle_ms < quiet_ms and not connection.waiting:
@@ -135,14 +138,33 @@ class Listener:
         frame.release()
         assert isinstance(buffer, bytearray)
         self.memory.give_back(buffer)
-        if self._short_of_memory and not self.memory.spent:
-            waiting, self._short_of_memory = self._short_of_memory, []
-            for connection in waiting:
-                connection.budget_is_free()
+        self._let_in()
 
-    def wait_for_budget(self, connection: Connection) -> None:
-        """Call ``budget_is_free`` when others have given memory back."""
-        self._short_of_memory.append(connection)
+    def wait_for_budget(self, connection: Connection) -> bool:
+        """Tell whether the connection must wait; then ``budget_is_free`` will be called.
+
+        One of them need not: if each held a part of a request, all would wait for each other.
+        """
+        if self._ahead is None or self._ahead is connection:
+            self._ahead = connection
+            return False
+        self._short_of_memory[connection] = None
+        return True
+
+    def request_is_whole(self, connection: Connection) -> None:
+        """The connection needs no more memory; another one may go ahead."""
+        if self._ahead is connection:
+            self._ahead = None
+            self._let_in()
+
+    def _let_in(self) -> None:
+        waiting = self._short_of_memory
+        while waiting and (self._ahead is None or not self.memory.spent):
+            connection = next(iter(waiting))
+            del waiting[connection]
+            if self.memory.spent:
+                self._ahead = connection
+            connection.budget_is_free()
 
     def flush_later(self, connection: Connection) -> None:
         """Flush at the end of this turn of the loop, together with others."""
@@ -163,6 +185,8 @@ class Listener:
     def forget(self, connection: Connection) -> None:
         """The connection has closed itself."""
         self._connections.discard(connection)
+        self._short_of_memory.pop(connection, None)
+        self.request_is_whole(connection)
 
     # --- the end --------------------------------------------------------------------------------
 

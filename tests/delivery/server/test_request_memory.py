@@ -1,0 +1,102 @@
+"""Requests that are larger together than the memory for them: slow, but all are answered."""
+
+import struct
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from headwater.base.errors import ErrorCode
+from headwater.base.record.records import Record, build_batch
+from headwater.delivery.client import admin
+from headwater.delivery.client.cluster import Cluster
+from headwater.delivery.client.connection import Connection
+from headwater.delivery.wire.kafka import apis, framing, messages
+from headwater.testing.broker import EmbeddedBroker
+
+BUDGET_BYTES = 4_000_000
+VALUE_BYTES = 2_500_000
+CLIENTS = 8
+
+
+@pytest.fixture
+def broker() -> Iterator[EmbeddedBroker]:
+    settings = {
+        "socket.request.max.bytes": str(BUDGET_BYTES),
+        "queued.max.request.bytes": str(BUDGET_BYTES),
+        "message.max.bytes": str(BUDGET_BYTES),
+    }
+    with EmbeddedBroker(settings=settings) as running:
+        with Cluster(running.bootstrap_servers) as cluster:
+            admin.create_topic(cluster, "t", partitions=1)
+        yield running
+
+
+def produce_request() -> messages.ProduceRequest:
+    batch = build_batch([Record(0, int(time.time() * 1000), None, bytes(VALUE_BYTES))])
+    data = messages.ProduceRequest.PartitionProduceData(0, batch)
+    topic = messages.ProduceRequest.TopicProduceData(name="t", partition_data=[data])
+    return messages.ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[topic])
+
+
+def connect(broker: EmbeddedBroker) -> Connection:
+    host, port = broker.bootstrap_servers.split(":")
+    return Connection(host, int(port), timeout_s=10)
+
+
+def wait_until_spent(broker: EmbeddedBroker) -> None:
+    deadline = time.monotonic() + 10
+    while not broker.node.request_memory.spent and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert broker.node.request_memory.spent
+
+
+def test_requests_that_each_hold_a_part_do_not_wait_for_each_other_for_ever(
+    broker: EmbeddedBroker,
+) -> None:
+    frame = b"".join(framing.encode_request(apis.PRODUCE, 9, 7, "tester", produce_request()))
+    codes: list[int] = []
+    connections = [connect(broker) for _ in range(CLIENTS)]
+    try:
+        for connection in connections:
+            connection._socket.sendall(frame[:1_100_000])
+        wait_until_spent(broker)
+
+        def finish(connection: Connection) -> None:
+            sock = connection._socket
+            sock.sendall(frame[1_100_000:])
+            (size,) = struct.unpack(">i", connection._receive_exactly(4))
+            answer = connection._receive_exactly(size)
+            _, response = framing.decode_response(apis.PRODUCE, 9, answer)
+            codes.append(response.responses[0].partition_responses[0].error_code)
+
+        threads = [threading.Thread(target=finish, args=(each,)) for each in connections]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        for connection in connections:
+            connection.close()
+
+    assert codes == [ErrorCode.NONE] * CLIENTS
+
+
+def test_clients_that_vanish_while_they_wait_for_memory_give_theirs_back(
+    broker: EmbeddedBroker,
+) -> None:
+    frame = b"".join(framing.encode_request(apis.PRODUCE, 9, 7, "tester", produce_request()))
+    connections = [connect(broker) for _ in range(CLIENTS)]
+    try:
+        for connection in connections:
+            connection._socket.sendall(frame[:1_100_000])
+        wait_until_spent(broker)
+    finally:
+        for connection in connections:
+            connection.close()
+    deadline = time.monotonic() + 10
+    while broker.node.request_memory.used_bytes and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+    assert broker.node.request_memory.used_bytes == 0
