@@ -110,3 +110,7 @@ def read_values(log: PartitionLog, start: int | None = None) -> list[tuple[int, 
         for record in iterate(batch)
         if record.offset >= first
     ]
+
+
+def base_offsets(log: PartitionLog) -> list[int]:
+    return [segment.base_offset for segment in log._segments]
