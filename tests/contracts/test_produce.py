@@ -28,6 +28,7 @@ from tests.contracts.kit import (
     produce,
     produce_request,
     records_of,
+    wait_until_ready,
 )
 
 VERSIONS = (3, 7, 8, 9, 12, 13)
@@ -447,6 +448,17 @@ def test_a_topic_with_a_compression_of_its_own(talk: Talk, wanted: str) -> None:
     assert {first.codec, second.codec} == {Codec.by_name(wanted)}
     assert (first.base_timestamp, first.max_timestamp, first.record_count) == (1_000, 1_005, 2)
     assert (second.producer_id, second.producer_epoch, second.base_sequence) == (55, 1, 7)
+
+
+def test_topics_of_the_broker_itself_take_nothing_from_clients(talk: Talk) -> None:
+    name = "__consumer_offsets"
+    asked = messages.MetadataRequest.MetadataRequestTopic(name=name)
+    talk.ask(messages.MetadataRequest(topics=[asked], allow_auto_topic_creation=True), 8)
+    wait_until_ready(talk, name, 1)
+
+    answer = produce(talk, Topic(name, bytes(16)), batch_of(b"a"), version=12)
+
+    assert (code(answer), answer.base_offset) == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
 
 
 # Versions that nobody accepts

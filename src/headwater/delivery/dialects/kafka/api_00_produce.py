@@ -6,6 +6,8 @@ Behaviour:
   carry message formats that Kafka 4 has dropped: as there, they close the connection.
 * acks=all answers when the batch is synced; acks=1 when it is in the page cache; acks=0 never, and
   an error drops the connection, as in Kafka.
+* Internal topics take batches from Kafka's own tools only, which say so in their client id; from
+  others it is INVALID_TOPIC_EXCEPTION, as in Kafka.
 * When the disk fails, what still waits is answered KAFKA_STORAGE_ERROR, and the broker ends.
 * Whatever its acks, a batch joins the next group commit and is visible only after it.
 * A duplicate of one of a producer's last five batches answers the original offset.
@@ -28,6 +30,7 @@ VERSIONS = (0, 13)
 
 _ACKS_ALL = -1
 _ACKS_VALID = (-1, 0, 1)
+_ADMIN_CLIENT_ID = "__admin_client"
 _FIRST_WITH_ZSTD = 7
 _FIRST_WITH_TOPIC_IDS = 13
 
@@ -76,7 +79,7 @@ def handle(call: Call, request: messages.ProduceRequest) -> None:
             answer = _PartitionResponse(data.index)
             topic_response.partition_responses.append(answer)
             try:
-                partition = _check(topic, missing, data.index, acks)
+                partition = _check(call, topic, missing, data.index, acks)
                 appended, delay = append_batch(
                     call.broker,
                     partition,
@@ -118,7 +121,9 @@ def _find_topic(
     return topics.get(topic_data.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _check(topic: BrokerTopic | None, missing: ErrorCode, index: int, acks: int) -> Partition:
+def _check(
+    call: Call, topic: BrokerTopic | None, missing: ErrorCode, index: int, acks: int
+) -> Partition:
     if topic is None:
         raise KafkaError(missing)
     partition = topic.partition(index)
@@ -126,6 +131,8 @@ def _check(topic: BrokerTopic | None, missing: ErrorCode, index: int, acks: int)
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if acks not in _ACKS_VALID:
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+    if topic.internal and call.client_id != _ADMIN_CLIENT_ID:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     return partition
 
 
