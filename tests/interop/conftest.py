@@ -1,6 +1,7 @@
 """Brokers, clients and names for the interop tests."""
 
 import itertools
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,4 +75,4 @@ def speaker(request: pytest.FixtureRequest, clients: Clients) -> Speaker:
 @pytest.fixture
 def name(request: pytest.FixtureRequest) -> str:
     """A name for topics and groups that no other test has."""
-    return f"t{next(_numbers)}"
+    return f"t{next(_numbers)}-{uuid.uuid4().hex[:6]}"

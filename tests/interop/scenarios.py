@@ -32,9 +32,17 @@ def read(speaker: Speaker, bootstrap: str, topic: str, **options: object) -> lis
     return [Record.unpacked(fields) for fields in found[topic]]
 
 
-def create(clients: Clients, bootstrap: str, topic: str, partitions: int = 1) -> None:
-    """Create a topic."""
-    clients[WITNESS].call("create", bootstrap=bootstrap, topic=topic, partitions=partitions)
+def create(
+    clients: Clients, bootstrap: str, topic: str, partitions: int = 1, **configs: str
+) -> None:
+    """Create a topic, its configs with underscores for dots."""
+    clients[WITNESS].call(
+        "create",
+        bootstrap=bootstrap,
+        topic=topic,
+        partitions=partitions,
+        configs={name.replace("_", "."): value for name, value in configs.items()},
+    )
 
 
 class Records:
@@ -115,6 +123,27 @@ class Records:
         for record in sent:
             send(speaker, bootstrap, name, [record])
         assert read(speaker, bootstrap, name, fetch_max_bytes=1_000) == sent
+
+    def test_a_record_above_the_limit_of_its_topic_is_refused(
+        self, speaker: Speaker, clients: Clients, bootstrap: str, name: str
+    ) -> None:
+        create(clients, bootstrap, name, max_message_bytes="10000")
+        with pytest.raises(ClientError) as refused:
+            send(speaker, bootstrap, name, [Record(b"large", bytes(50_000), (), an_hour_ago_ms())])
+        assert refused.value.code == 10
+        assert read(speaker, bootstrap, name) == []
+
+    def test_the_broker_may_say_what_time_it_is(
+        self, speaker: Speaker, clients: Clients, bootstrap: str, name: str
+    ) -> None:
+        create(clients, bootstrap, name, message_timestamp_type="LogAppendTime")
+        begun_ms = int(time.time() * 1_000)
+        sent = plain(20)
+        send(speaker, bootstrap, name, sent, codec="gzip")
+        found = read(speaker, bootstrap, name)
+        ended_ms = int(time.time() * 1_000)
+        assert all(begun_ms <= record.timestamp_ms <= ended_ms for record in found)
+        assert without_times(found) == without_times(sent)
 
 
 class AutoCreation:

@@ -84,13 +84,7 @@ def test_a_topic_may_choose_the_codec(
     clients: Clients, bootstrap: str, name: str, data_directory: Path
 ) -> None:
     peers.require("kafka")
-    clients[WITNESS].call(
-        "create",
-        bootstrap=bootstrap,
-        topic=name,
-        partitions=1,
-        configs={"compression.type": "lz4"},
-    )
+    create(clients, bootstrap, name, compression_type="lz4")
     for codec in CODECS:
         send(clients[WITNESS], bootstrap, name, RECORDS[:50], codec=codec)
     segment = data_directory / "log" / f"{name}-0" / f"{0:020}.log"

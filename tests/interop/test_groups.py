@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.interop.clients import Clients
+from headwater.testing.broker import EmbeddedBroker
+from tests.interop.clients import WITNESS, Clients
 from tests.interop.members import LONG_SESSION_MS, SHORT_SESSION_MS, Group, read_by
 from tests.interop.scenarios import create
 
@@ -117,6 +118,41 @@ def test_two_members_of_one_name_fence_each_other(
         # To librdkafka this is one of its fatal errors, which have a number of its own.
         assert failure["code"] in {82, -150}
         assert "fenced" in failure["error"].lower() + failure["message"].lower(), failure
+
+
+@pytest.mark.parametrize("client", ["confluent", "kafka-python", "aiokafka", "java-4.3"])
+def test_a_topic_grows_under_its_group(
+    clients: Clients, bootstrap: str, name: str, client: str
+) -> None:
+    create(clients, bootstrap, name, partitions=2)
+    with Group(clients, bootstrap, name, partitions=2) as group:
+        group.join(client)
+        group.settle()
+        clients[WITNESS].call("grow", bootstrap=bootstrap, topic=name, partitions=5)
+        group.partitions = set(range(5))
+        group.settle()
+        group.check_that_nothing_is_lost()
+
+
+def test_a_broker_restarts_under_its_group(
+    clients: Clients, tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
+    folder = str(tmp_path_factory.mktemp("restarted"))
+    with EmbeddedBroker(data_directory=folder) as broker:
+        create(clients, broker.bootstrap_servers, name, partitions=14)
+        with Group(clients, broker.bootstrap_servers, name, partitions=14) as group:
+            for client in MEMBERS:
+                # kcat ends itself when its only broker is gone.
+                if client != "kcat":
+                    group.join(client)
+            group.settle()
+            broker.stop()
+            broker.start()
+            # A member that has no work to do any more would not be noticed otherwise.
+            newcomer = group.join(WITNESS)
+            group.settle()
+            assert newcomer.owned
+            group.check_that_nothing_is_lost()
 
 
 def test_every_language_in_one_group(clients: Clients, bootstrap: str, name: str) -> None:

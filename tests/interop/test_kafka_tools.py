@@ -128,6 +128,7 @@ def test_offsets(run: Run, clients: Clients, address: str, name: str) -> None:
     assert offsets("earliest") == [f"{name}:0:0", f"{name}:1:0"]
     assert offsets("latest") == [f"{name}:0:5", f"{name}:1:5"]
     assert offsets("max-timestamp") == [f"{name}:0:4", f"{name}:1:4"]
+    assert offsets("latest-tiered") == []
     assert offsets("earliest-local") == [f"{name}:0:0", f"{name}:1:0"]
     assert offsets(str(records[4].timestamp_ms)) == [f"{name}:0:2", f"{name}:1:2"]
 
@@ -180,6 +181,9 @@ def test_groups(run: Run, group: Group, name: str) -> None:
     rows = [line.split() for line in described.splitlines() if line.startswith(name)]
     assert sorted(row[1:3] for row in rows) == [[name, "0"], [name, "1"]]
     assert "rdkafka" in described
+    assert name in run(groups, "--list", "--state", "stable")
+    assert name not in run(groups, "--list", "--state", "empty")
+    assert name in run(groups, "--list", "--type", "classic")
     state = run(groups, "--describe", *one, "--state")
     assert re.search(rf"{name} .*range +Stable +1", state)
     members = run(groups, "--describe", *one, "--members", "--verbose")

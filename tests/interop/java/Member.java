@@ -24,7 +24,8 @@ final class Member implements ConsumerRebalanceListener {
                 "heartbeat.interval.ms", String.valueOf(call.number("heartbeat_ms")),
                 "partition.assignment.strategy", ASSIGNORS.get(call.text("assignor", "range")),
                 "auto.offset.reset", "earliest",
-                "fetch.max.wait.ms", "200"));
+                "fetch.max.wait.ms", "200",
+                "metadata.max.age.ms", "2000"));
         if (call.has("instance_id")) {
             pairs.addAll(List.of("group.instance.id", call.text("instance_id")));
         }

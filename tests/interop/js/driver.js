@@ -265,7 +265,7 @@ async function member({ bootstrap, group, topic, session_ms, heartbeat_ms }, clo
     rebalanceTimeout: 30_000,
     maxWaitTimeInMs: 200,
     partitionAssigners: [rangeAssigner],
-    metadataMaxAge: 5_000,
+    metadataMaxAge: 2_000,
   });
   const { GROUP_JOIN, REBALANCING } = consumer.events;
   let owned = [];

@@ -23,6 +23,7 @@ from aiokafka.errors import BrokerResponseError, CommitFailedError, for_code
 from aiokafka.structs import OffsetAndMetadata
 
 from tests.interop.programs.lines import (
+    METADATA_MS,
     PATIENCE_S,
     Fields,
     Report,
@@ -174,6 +175,7 @@ async def member(
         partition_assignment_strategy=(RangePartitionAssignor,),
         auto_offset_reset="earliest",
         fetch_max_wait_ms=200,
+        metadata_max_age_ms=METADATA_MS,
     )
     consumer.subscribe([topic], listener=_Teller())
     await consumer.start()

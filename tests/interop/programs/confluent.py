@@ -32,6 +32,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # names it doe
 )
 
 from tests.interop.programs.lines import (
+    METADATA_MS,
     PATIENCE_S,
     Fields,
     Report,
@@ -176,9 +177,10 @@ def _described(message: Message) -> Fields:
 
 def tail(bootstrap: str, topic: str, max_wait_ms: int) -> Fields:
     """Wait for the next record of partition 0."""
-    consumer = open_consumer(bootstrap, **{"fetch.wait.max.ms": max_wait_ms})
+    settings = {"fetch.wait.max.ms": max_wait_ms, "auto.offset.reset": "latest"}
+    consumer = open_consumer(bootstrap, **settings)
     try:
-        consumer.assign([TopicPartition(topic, 0, OFFSET_END)])
+        consumer.assign([TopicPartition(topic, 0)])
         message = consumer.poll(PATIENCE_S)
         assert message is not None, "nothing came"
         if message.error():
@@ -205,6 +207,7 @@ def member(
         "partition.assignment.strategy": assignor,
         "auto.offset.reset": "earliest",
         "fetch.wait.max.ms": 200,
+        "topic.metadata.refresh.interval.ms": METADATA_MS,
     }
     if instance_id is not None:
         settings["group.instance.id"] = instance_id
@@ -294,6 +297,12 @@ def create(
     """Create a topic."""
     client = AdminClient({"bootstrap.servers": bootstrap})
     client.create_topics([NewTopic(topic, partitions, 1, config=configs or {})])[topic].result()
+
+
+def grow(bootstrap: str, topic: str, partitions: int) -> None:
+    """Give a topic more partitions."""
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    client.create_partitions([NewPartitions(topic, partitions)])[topic].result()
 
 
 def topics(bootstrap: str) -> list[str]:
@@ -439,6 +448,7 @@ if __name__ == "__main__":
             "offsets": offsets,
             "admin": admin,
             "create": create,
+            "grow": grow,
             "topics": topics,
             "commit": commit,
         },

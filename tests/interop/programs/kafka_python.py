@@ -28,6 +28,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import BrokerResponseError, CommitFailedError, GroupIdNotFoundError
 
 from tests.interop.programs.lines import (
+    METADATA_MS,
     PATIENCE_S,
     Fields,
     Report,
@@ -184,6 +185,7 @@ def member(
         partition_assignment_strategy=(ASSIGNORS[assignor],),
         auto_offset_reset="earliest",
         fetch_max_wait_ms=200,
+        metadata_max_age_ms=METADATA_MS,
     )
     consumer.subscribe([topic], listener=_Teller())
     while not told_to_close():

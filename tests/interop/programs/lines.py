@@ -16,6 +16,8 @@ from typing import Any
 
 # Longer than any wait of the broker, shorter than the patience of the test.
 PATIENCE_S = 40.0
+# How often members of a group look for new partitions; some clients look every five minutes.
+METADATA_MS = 2_000
 
 Fields = dict[str, Any]
 
