@@ -156,3 +156,18 @@ class TestUpkeep:
 
         assert not house.disk.exists(f"{LOG}/.kafka_cleanshutdown")
         house.open()
+
+    def test_a_log_that_finds_no_room_keeps_no_other_from_giving_some(self, house: House) -> None:
+        store = house.open()
+        configs = {"retention.ms": "1000", "file.delete.delay.ms": "0"}
+        first, second = store.create_topics([("a", 1, configs), ("b", 1, configs)])
+        for topic in (first, second):
+            append(topic.partitions[0])
+            commit(topic.partitions[0])
+        house.clock.advance(300_000)
+        # The first thing that retention does is to begin a new segment.
+        house.disk.fail_at(house.disk.operations + 1, OSError(errno.ENOSPC, "full"))
+        store.work_due(house.clock.now_ms())
+
+        assert not store.failed
+        assert [topic.partitions[0].log_start_offset for topic in (first, second)] == [0, 1]

@@ -535,16 +535,26 @@ class LogStore:
         monotonic_ms = self._clock.monotonic_ms()
         if monotonic_ms >= self._retention_due_ms:
             for log in self._present_logs():
-                start = log.log_start_offset
-                if log.remove_expired(now_ms) > 0:
-                    self._purge_due_ms[log] = now_ms + log.config.file_delete_delay_ms
-                self._starts_moved |= log.log_start_offset != start
+                self._remove_expired(log, now_ms)
                 yield
             self._retention_due_ms = monotonic_ms + self._settings.log_retention_check_interval_ms
         if monotonic_ms >= self._checkpoint_due_ms:
             yield from self._checkpoint_steps()
             interval_ms = self._settings.log_flush_offset_checkpoint_interval_ms
             self._checkpoint_due_ms = monotonic_ms + interval_ms
+
+    def _remove_expired(self, log: PartitionLog, now_ms: int) -> None:
+        start, removed = log.log_start_offset, True
+        try:
+            removed = log.remove_expired(now_ms) > 0
+        except StorageError as error:
+            if log.failed:
+                raise
+            # The disk is full: the next log may need no room and give some.
+            logger.warning("retention is put off: %s", error)
+        self._starts_moved |= log.log_start_offset != start
+        if removed:
+            self._purge_due_ms[log] = now_ms + log.config.file_delete_delay_ms
 
     def _purge_steps(self, now_ms: int) -> Iterator[None]:
         for log in [log for log, due_ms in self._purge_due_ms.items() if due_ms <= now_ms]:
@@ -561,8 +571,7 @@ class LogStore:
 
     def _checkpoint_steps(self) -> Iterator[None]:
         for log in self._present_logs():
-            key = (log.topic, log.partition)
-            self._recovery_points[key] = log.checkpoint()
+            self._recovery_points[log.topic, log.partition] = log.checkpoint()
             yield
         self._record_offsets()
 

@@ -39,11 +39,11 @@ class NamesSync:
 
         A directory that was deleted meanwhile needs no names.
         """
-        with contextlib.suppress(FileNotFoundError):
-            for file, path in self._replacements:
-                file.sync()
+        for file, path in self._replacements:
+            file.sync()
+            with contextlib.suppress(FileNotFoundError):
                 self._disk.rename(file.path, path)
-                file.close()
+            file.close()
         for directory in self._directories:
             with contextlib.suppress(FileNotFoundError):
                 self._disk.sync_directory(directory)

@@ -98,10 +98,12 @@ class EmbeddedBroker:
 
     def stop(self) -> None:
         """Stop gracefully; harmless when it does not run."""
-        if self._node is not None:
-            self._run(self._node.stop())
-            self._node = None
-        self._end_loop()
+        node, self._node = self._node, None
+        try:
+            if node is not None:
+                self._run(node.stop())
+        finally:
+            self._end_loop()
 
     def close(self) -> None:
         """Stop and remove the temporary directory."""

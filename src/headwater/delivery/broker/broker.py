@@ -103,9 +103,9 @@ class Broker:
         failure = StorageError("the log cannot be written any more")
         try:
             self.topics.request_due_commits()
+            self.store.work_due(now_ms)
             if self.overflow.reclaim(now_ms):
                 self.store.persist_log_starts()
-            self.store.work_due(now_ms)
         except StorageError as error:
             failure = error
             _log.warning("upkeep is put off: %s", error)

@@ -1,7 +1,8 @@
 """One partition as the broker sees it: a log, and whoever waits for it.
 
-This file alone decides who is told when records become durable or visible. It knows nothing of
-requests, sockets or how a sync is made: it hands itself to ``Commits`` and is called back.
+This file alone decides who is told when records become durable or visible; one who fails to listen
+keeps nobody else from being told. It knows nothing of requests, sockets or how a sync is made: it
+hands itself to ``Commits`` and is called back.
 
     append -> log (page cache) -> joins the commit round -> synced -> high watermark moves
                                                                         |-> producers with acks=all
@@ -123,13 +124,25 @@ class Partition:
 
     def wake(self) -> None:
         """Let every watcher look again."""
+        failure: Exception | None = None
         for action in tuple(self._watchers):
-            action()
+            try:
+                action()
+            except Exception as error:  # noqa: BLE001 - raised when all have been told
+                failure = error
+        if failure is not None:
+            raise failure
 
     def _advanced(self) -> None:
         high_watermark = self.log.high_watermark
         waiting = self._waiting
+        failure: Exception | None = None
         while waiting and waiting[0][0] < high_watermark:
-            waiting.popleft()[1]()
+            try:
+                waiting.popleft()[1]()
+            except Exception as error:  # noqa: BLE001 - raised when all have been told
+                failure = error
         if self._watchers:
             self.wake()
+        if failure is not None:
+            raise failure

@@ -240,7 +240,12 @@ class Connection:
 
     def answer(self, call: Call, response: Any) -> None:  # noqa: ANN401 - any message class
         """Encode the answer; it leaves when those before it have left."""
-        call.parts = self._listener.encode(call, response) if response is not None else []
+        try:
+            call.parts = self._listener.encode(call, response) if response is not None else []
+        except Exception:  # noqa: BLE001 - whoever answers many must get to the next
+            _log.exception("closing %s:%s: an answer cannot be encoded", self.host, self.port)
+            self.close()
+            return
         slots = self._slots
         if slots and slots[0] is call:
             if len(slots) == 1:

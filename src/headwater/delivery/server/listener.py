@@ -120,6 +120,7 @@ class Listener:
             self.loop.add_reader(self._socket, self._accept)
 
     def _sweep(self) -> None:
+        self._sweeper = self.loop.call_later(_SWEEP_INTERVAL_S, self._sweep)
         now_ms = self.now_ms()
         for connection in tuple(self._connections):
             quiet_ms = now_ms - connection.active_ms
@@ -128,7 +129,6 @@ class Listener:
                 connection.close()
             elif 0 < self._idle_ms < quiet_ms and not connection.waiting:
                 connection.close()
-        self._sweeper = self.loop.call_later(_SWEEP_INTERVAL_S, self._sweep)
 
     # --- for connections ------------------------------------------------------------------------
 

@@ -137,8 +137,8 @@ class Groups:
         )
 
     def _expire(self) -> None:
-        self._offsets.expire()
         self._start_expiry_timer()
+        self._offsets.expire()
 
     # Members
 

@@ -88,8 +88,7 @@ class Rebalancing:
         if group.pending_joins.pop(member_id, None) is None:
             return
         _log.info("group %s: id %s was never used", group.group_id, member_id)
-        if group.state is GroupState.PREPARING_REBALANCE and group.all_joined():
-            self.complete_join(group)
+        self.maybe_complete_join(group)
         self._table.forget_if_void(group)
 
     def _session_ended(self, group: Group, member: Member) -> None:
@@ -97,11 +96,7 @@ class Rebalancing:
             return
         _log.info("group %s: session of %s ended", group.group_id, member.member_id)
         self.remove_member(group, member)
-        if group.state is GroupState.PREPARING_REBALANCE:
-            if group.all_joined():
-                self.complete_join(group)
-        else:
-            self.prepare(group, f"the session of {member.member_id} ended")
+        self.prepare_or_complete(group, f"the session of {member.member_id} ended")
 
     # Members
 
