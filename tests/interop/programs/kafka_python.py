@@ -189,7 +189,8 @@ def member(
     )
     consumer.subscribe([topic], listener=_Teller())
     while not told_to_close():
-        batches = consumer.poll(timeout_ms=100)
+        # A poll that ends between JoinGroup and SyncGroup loses the assignment (kafka-python 3.0.12).
+        batches = consumer.poll(timeout_ms=3_000)
         messages = [message for batch in batches.values() for message in batch]
         if messages:
             read = [[each.partition, each.offset, each.value.decode()] for each in messages]
