@@ -8,7 +8,9 @@ import asyncio
 import contextlib
 import errno
 import logging
+import resource
 import socket
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -32,6 +34,8 @@ _SWEEP_INTERVAL_S = 5.0
 # A request that stops in the middle for this long is given up, because its memory is held. Any
 # byte starts the time anew.
 _STALLED_MS = 30_000
+# Descriptors that no client gets: a log that cannot open a file can promise nothing any more.
+_RESERVED_DESCRIPTORS = 1024
 # Wait before accepting again when descriptors have run out.
 _ACCEPT_PAUSE_S = 0.1
 
@@ -58,6 +62,7 @@ class Listener:
         self.encode: Callable[[Call, Any], list[Any]] = dispatcher.encode
         self._idle_ms = settings.connections_max_idle_ms
         self._connections_max = settings.max_connections
+        self._descriptors_end = _descriptors_for_clients()
         self._accept_queue = settings.socket_listen_backlog_size
         self._connections: set[Connection] = set()
         # Dictionary as ordered set: whoever came first gets memory first.
@@ -104,6 +109,10 @@ class Listener:
                 return
             if len(self._connections) >= self._connections_max:
                 _log.warning("refusing %s: max.connections is %d", address, self._connections_max)
+                sock.close()
+                continue
+            if sock.fileno() >= self._descriptors_end:
+                _log.warning("refusing %s: the log needs the last files; raise the limit", address)
                 sock.close()
                 continue
             sock.setblocking(False)
@@ -208,6 +217,17 @@ class Listener:
         for connection in tuple(self._connections):
             connection.close()
         self.executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _descriptors_for_clients() -> int:
+    """Return the first descriptor that is not for clients.
+
+    The kernel hands out the lowest free number: a high one means that few are left.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return sys.maxsize
+    return limit - min(_RESERVED_DESCRIPTORS, limit // 4)
 
 
 def _resolve(host: str, port: int) -> tuple[Any, ...]:
