@@ -1,7 +1,7 @@
 """Who gets in: as many as there are descriptors for, and the log's own are not among them."""
 
-import os
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +15,8 @@ from headwater.testing.broker import EmbeddedBroker
 def test_clients_do_not_get_the_descriptors_that_the_log_needs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    spare = os.open(os.devnull, os.O_RDONLY)
-    os.close(spare)
-    monkeypatch.setattr(listener, "_descriptors_for_clients", lambda: spare + 40)
+    highest = max(int(path.name) for path in Path("/dev/fd").iterdir())
+    monkeypatch.setattr(listener, "_descriptors_for_clients", lambda: highest + 40)
     crowd: list[socket.socket] = []
     with (
         EmbeddedBroker() as broker,
@@ -29,7 +28,9 @@ def test_clients_do_not_get_the_descriptors_that_the_log_needs(
         producer.flush()
         host, port = broker.bootstrap_servers.split(":")
         try:
-            crowd.extend(socket.create_connection((host, int(port)), timeout=10) for _ in range(60))
+            crowd.extend(
+                socket.create_connection((host, int(port)), timeout=10) for _ in range(200)
+            )
             assert crowd[-1].recv(1) == b""
             producer.send("t", b"beside")
             (delivered,) = producer.flush()
