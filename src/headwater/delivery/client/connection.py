@@ -10,7 +10,7 @@ import struct
 from collections import deque
 from typing import Any, Self
 
-from headwater.base.errors import ErrorCode, KafkaError
+from headwater.base.errors import ErrorCode, KafkaError, MalformedMessageError
 from headwater.base.schema import Message
 from headwater.delivery.client.errors import (
     BrokerTimeoutError,
@@ -106,7 +106,11 @@ class Connection:
             raise
         if api_key == apis.API_VERSIONS and frame[4:6] == _UNSUPPORTED_VERSION:
             version = 0  # whatever was asked, a broker that does not know it answers in this form
-        correlation_id, response = framing.decode_response(api_key, version, frame)
+        try:
+            correlation_id, response = framing.decode_response(api_key, version, frame)
+        except MalformedMessageError as error:
+            unreadable = f"{self.address} sent an answer that cannot be read: {error.message}"
+            raise self._broken(BrokerUnreachableError(unreadable)) from error
         if correlation_id != expected_id:
             raise self._broken(
                 BrokerUnreachableError(f"{self.address} answered a request that was not asked")

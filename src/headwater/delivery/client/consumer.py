@@ -8,7 +8,13 @@ aborted. It belongs to no group; `group` adds that.
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from headwater.base.errors import RETRIABLE, ErrorCode, KafkaError
+from headwater.base.errors import (
+    RETRIABLE,
+    CorruptRecordError,
+    ErrorCode,
+    HeadwaterError,
+    KafkaError,
+)
 from headwater.base.record.batch import BatchHeader, TruncatedBatchError, scan
 from headwater.base.record.control import CONTROL_ABORT, control_type
 from headwater.base.record.records import iterate
@@ -54,6 +60,8 @@ class Consumer:
         self._read_committed = read_committed
         self._fetch_bytes = fetch_bytes
         self._positions: dict[Place, int] = {}
+        # Errors of partitions that came beside records of others: those are handed out first.
+        self._errors: dict[Place, tuple[int, KafkaError]] = {}
         self.high_watermarks: dict[Place, int] = {}
 
     @property
@@ -73,17 +81,35 @@ class Consumer:
     def poll(self, timeout_s: float = 1.0) -> list[Message]:
         """Return what is there, or wait until something is or the time is up.
 
+        Nothing is lost by an error: records that came beside it are returned first, and the
+        partition that it concerns stays where it is.
+
         Raises:
             KafkaError: OFFSET_OUT_OF_RANGE when a position has fallen off the log, others as sent.
             BrokerUnreachableError: A leader does not answer.
         """
+        self._raise_kept_error()
         found: list[Message] = []
         leaders = self._by_leader()
         for index, (leader, places) in enumerate(leaders.items()):
             # With several leaders only the last is waited for, so that none holds up another.
             wait_s = timeout_s if index == len(leaders) - 1 and not found else 0.0
-            self._fetch(leader, places, wait_s, found)
+            try:
+                self._fetch(leader, places, wait_s, found)
+            except HeadwaterError:
+                # What others have sent is not lost for it; this leader is asked again next time.
+                if not found:
+                    raise
+        if not found:
+            self._raise_kept_error()
         return found
+
+    def _raise_kept_error(self) -> None:
+        """Raise what went wrong in a partition, unless its reader has moved since."""
+        errors, self._errors = self._errors, {}
+        for place, (position, error) in errors.items():
+            if self._positions.get(place) == position:
+                raise error
 
     def _by_leader(self) -> dict[int, list[Place]]:
         leaders: dict[int, list[Place]] = {}
@@ -137,9 +163,10 @@ class Consumer:
             self._cluster.forget_topic(place[0])
             return
         if code:
-            raise KafkaError(
-                code, f"{place[0]}-{place[1]} at offset {self._positions[place]}: {code.name}"
-            )
+            position = self._positions[place]
+            where = f"{place[0]}-{place[1]} at offset {position}"
+            self._errors[place] = (position, KafkaError(code, f"{where}: {code.name}"))
+            return
         self.high_watermarks[place] = data.high_watermark
         if not data.records:
             return
@@ -153,6 +180,8 @@ class Consumer:
                     self._positions[place] = position
         except TruncatedBatchError:
             return  # brokers cut the last batch at the byte limit; it comes whole the next time
+        except CorruptRecordError as error:
+            self._errors[place] = (position, error)
 
     def _take_batch(
         self,

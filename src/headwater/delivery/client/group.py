@@ -75,6 +75,7 @@ class GroupConsumer:
         self._generation = -1
         self._member_id = ""
         self._heart: _Heart | None = None
+        self._away_since_s: float | None = None
 
     @property
     def assignment(self) -> list[Place]:
@@ -94,12 +95,19 @@ class GroupConsumer:
             time.sleep(min(timeout_s, _RETRY_PAUSE_S))
             return []
         try:
-            return self._consumer.poll(timeout_s)
+            messages = self._consumer.poll(timeout_s)
+        except BrokerUnreachableError:
+            if self._is_away_too_long():
+                raise
+            time.sleep(_RETRY_PAUSE_S)
+            return []
         except KafkaError as error:
             if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
-            self._consumer.assign(self._start_positions(list(self._consumer.positions), {}))
+            self._leave_gone_offsets()
             return []
+        self._away_since_s = None
+        return messages
 
     def commit(self, offsets: Mapping[Place, int] | None = None) -> None:
         """Commit everything that `poll` has returned so far, or the offsets that are given.
@@ -163,6 +171,12 @@ class GroupConsumer:
             try:
                 assigned = self._join_once()
                 break
+            except BrokerUnreachableError:
+                # At first there must be one; later it may restart and we wait for it.
+                if self._generation < 0 or time.monotonic() > deadline_s:
+                    raise
+                self._cluster.forget_coordinator(self._group)
+                time.sleep(_RETRY_PAUSE_S)
             except KafkaError as error:
                 passing = error.code in RETRIABLE or error.code in REJOIN
                 if not passing or time.monotonic() > deadline_s:
@@ -263,6 +277,25 @@ class GroupConsumer:
         where = admin.EARLIEST if self._from_start else admin.LATEST
         begin = admin.list_offsets(self._cluster, dict.fromkeys(fresh, where)) if fresh else {}
         return {place: committed.get(place, begin.get(place, 0)) for place in places}
+
+    def _leave_gone_offsets(self) -> None:
+        """Go on from the edge where a position is outside of its partition; others stay."""
+        positions = self._consumer.positions
+        first = admin.list_offsets(self._cluster, dict.fromkeys(positions, admin.EARLIEST))
+        end = admin.list_offsets(self._cluster, dict.fromkeys(positions, admin.LATEST))
+        edge = first if self._from_start else end
+        for place, offset in positions.items():
+            if offset < first[place]:
+                self._consumer.seek(place, first[place])
+            elif offset > end[place]:
+                self._consumer.seek(place, edge[place])
+
+    def _is_away_too_long(self) -> bool:
+        """Note that no broker answers; tell whether that has lasted for the whole time-out."""
+        now_s = time.monotonic()
+        if self._away_since_s is None:
+            self._away_since_s = now_s
+        return now_s - self._away_since_s > self._cluster.timeout_s
 
     # --- leaving --------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ the leaders, sent again after errors that pass. It is idempotent: a repeated bat
 the broker and written once.
 """
 
+import random
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Self
@@ -81,7 +82,8 @@ class Producer:
         self._waiting_bytes = 0
         self._producer: tuple[int, int] | None = None
         self._sequences: dict[Place, int] = {}
-        self._next_keyless = 0
+        # Another partition for each producer, so that many short-lived ones share the load.
+        self._next_keyless = random.randrange(1 << 16)  # noqa: S311 - no secret
         self._delivered: list[Delivered] = []
 
     def send(
@@ -158,8 +160,20 @@ class Producer:
         """Send one batch per partition and round, so that their order is kept through retries."""
         waiting, self._waiting = self._waiting, {}
         self._waiting_bytes = 0
-        if waiting and self._acks == ACKS_ALL and self._producer is None:
-            self._producer = self._init_producer()
+        if not waiting:
+            return
+        self._next_keyless += 1
+        try:
+            if self._acks == ACKS_ALL and self._producer is None:
+                self._producer = self._init_producer()
+            self._send_until_done(waiting)
+        except BaseException:
+            # Whether a batch arrived is not known, so the next one cannot have its number.
+            self._producer = None
+            self._sequences.clear()
+            raise
+
+    def _send_until_done(self, waiting: dict[Place, list[_Batch]]) -> None:
         deadline_s = time.monotonic() + self._cluster.timeout_s
         while waiting:
             again = self._send_round({place: batches[0] for place, batches in waiting.items()})
@@ -171,7 +185,6 @@ class Producer:
             if again:
                 if time.monotonic() >= deadline_s:
                     raise next(iter(again.values()))
-                self._next_keyless += 1
                 time.sleep(_RETRY_PAUSE_S)
 
     def _init_producer(self) -> tuple[int, int]:
