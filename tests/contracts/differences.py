@@ -230,7 +230,7 @@ DIFFERENCES: dict[str, Difference] = {
     "describe configs: settings of brokers and groups": Difference(
         (True, True),
         (False, False),
-        "A setting without effect is not told.",
+        "Most of the others have nothing to set here; the few that are kept for tools say so.",
         "The broker tells the settings that it has",
     ),
     "describe configs: configs of ours alone": Difference(
