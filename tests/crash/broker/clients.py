@@ -415,7 +415,14 @@ class Member(Client):
             ) as consumer,
         ):
             while not scene.stop.is_set():
-                consumer.poll(0.02)
+                try:
+                    consumer.poll(0.02)
+                except KafkaError as error:
+                    # A broker that stops sends away those who wait for the others of their group.
+                    sent_away = error.code == ErrorCode.NOT_COORDINATOR
+                    if sent_away and scene.gone.wait(_GONE_WITHIN_S):
+                        return
+                    raise
                 positions = consumer._consumer.positions
                 for place, offset in positions.items():
                     self.ledger.attempt_offset(self._group, place, offset)
