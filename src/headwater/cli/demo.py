@@ -25,7 +25,7 @@ from headwater.cli import output, positions, run_file
 from headwater.cli.demo_view import make_view
 from headwater.cli.demo_worker import TOPIC
 from headwater.cli.errors import CommandError, Exit
-from headwater.cli.options import examples, json_option
+from headwater.cli.options import Number, examples, json_option
 from headwater.cli.ranges import RangeReader
 from headwater.delivery.client import admin
 from headwater.delivery.client.admin import LATEST
@@ -51,7 +51,8 @@ _PAUSE_S = 3.0
 @click.option("--for", "duration", metavar="TIME", help="End by itself, as 20s.  [default: Ctrl-C]")
 @click.option(
     "--rate",
-    type=click.IntRange(min=1, max=100_000),
+    metavar="N",
+    type=Number(1, most=100_000),
     default=2000,
     show_default=True,
     help="Records a second to write.",

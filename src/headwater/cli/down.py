@@ -12,7 +12,7 @@ import click
 
 from headwater.cli import output, run_file
 from headwater.cli.errors import CommandError, Exit
-from headwater.cli.options import examples, json_option
+from headwater.cli.options import Number, examples, json_option
 
 _LOOK_AGAIN_S = 0.05
 
@@ -23,7 +23,7 @@ _LOOK_AGAIN_S = 0.05
     "--timeout",
     "timeout_s",
     metavar="SECONDS",
-    type=click.FloatRange(min=0),
+    type=Number(fraction=True),
     default=30.0,
     help="How long to wait for its end.  [default: 30]",
 )

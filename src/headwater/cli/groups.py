@@ -112,7 +112,11 @@ def _lag_records(session: Session, committed: Mapping[Place, int], held: set[Pla
 @click.argument("name", metavar="GROUP")
 @with_session
 def describe(*, session: Session, name: str) -> None:
-    """Show a group's members and its lag: in records, bytes, and hours until data is removed."""
+    """Show a group's members and its lag.
+
+    Lag is told in records, in bytes (estimated from the partition's size), and in the time until
+    the oldest unread record is removed by retention.
+    """
     info = _describe(session, name)
     owners = _assignments(info)
     committed = admin.committed_offsets(session.cluster, name)

@@ -48,6 +48,10 @@ class Session:
         self._cluster: Cluster | None = None
         self.as_json = as_json
 
+    def prefer(self, address: str) -> None:
+        """Talk to this broker, unless another one was named."""
+        self._bootstrap = self._bootstrap or address
+
     @property
     def cluster(self) -> Cluster:
         """The brokers."""
@@ -88,6 +92,35 @@ def topic_not_found(name: str, known: Mapping[str, object]) -> CommandError:
     return CommandError(Exit.NOT_FOUND, "TOPIC_NOT_FOUND", message, hint=hint)
 
 
+class Number(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
+    """A number that is large enough; unlike click's own ranges it keeps help texts quiet."""
+
+    def __init__(
+        self, least: float = 0, *, most: float | None = None, fraction: bool = False
+    ) -> None:
+        """Say which numbers will do."""
+        self.name = "number" if fraction else "whole number"
+        self._kind = float if fraction else int
+        self._least = least
+        self._most = most
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - the signature is click's
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> float:
+        """Read it."""
+        try:
+            number = self._kind(value)
+        except ValueError:
+            self.fail(f"{value!r} is no {self.name}", param, ctx)
+        if number < self._least or (self._most is not None and number > self._most):
+            bounds = f"{self._least} or more" if self._most is None else f"at most {self._most}"
+            self.fail(f"{value} must be {bounds}", param, ctx)
+        return number
+
+
 Command = Callable[..., Any]
 
 _BOOTSTRAP = click.option(
@@ -102,7 +135,7 @@ _TIMEOUT = click.option(
     "--timeout",
     "timeout_s",
     metavar="SECONDS",
-    type=click.FloatRange(min=0.1),
+    type=Number(0.1, fraction=True),
     default=30.0,
     help="How long to wait for an answer.  [default: 30]",
 )

@@ -18,7 +18,7 @@ from headwater.base.record.codecs import Codec
 from headwater.cli import formats, output
 from headwater.cli.errors import CommandError, Exit
 from headwater.cli.formats import Entry
-from headwater.cli.options import Session, examples, parse_pairs, with_session
+from headwater.cli.options import Number, Session, examples, parse_pairs, with_session
 from headwater.cli.progress import Progress
 from headwater.delivery.client import admin
 from headwater.delivery.client.producer import Delivered, Producer
@@ -40,9 +40,16 @@ _LINE_BYTES_MAX = 64 << 20
 )
 @click.argument("topic")
 @click.option("-k", "--key", help="The key of every record.")
-@click.option("-H", "--header", "headers", metavar="NAME=VALUE", multiple=True)
+@click.option(
+    "-H",
+    "--header",
+    "headers",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A header of every record; can be repeated.",
+)
 @click.option("--key-separator", metavar="TEXT", help="A line is a key, this, and a value.")
-@click.option("-p", "--partition", type=click.IntRange(min=0), help="[default: by the key]")
+@click.option("-p", "--partition", metavar="N", type=Number(0), help="[default: by the key]")
 @click.option(
     "--keep-partitions", is_flag=True, help="With --json: into the partitions that it names."
 )

@@ -10,7 +10,7 @@ import click
 from headwater.base.record.codecs import Codec
 from headwater.cli import output, positions
 from headwater.cli.errors import CommandError, Exit
-from headwater.cli.options import Session, examples, parse_configs, with_session
+from headwater.cli.options import Number, Session, examples, parse_configs, with_session
 from headwater.cli.progress import Progress
 from headwater.cli.ranges import Predicate, RangeReader, condition
 from headwater.delivery.client import admin
@@ -38,7 +38,7 @@ _OWN = 1
 @click.option("--into", "target", metavar="TOPIC", required=True, help="The topic to write to.")
 @click.option("--from", "start", metavar="WHERE", default="beginning", help=f"{positions.FORMS}.")
 @click.option("--to", "end", metavar="WHERE", default="end", help="The same forms.  [default: end]")
-@click.option("-p", "--partition", type=click.IntRange(min=0), help="Only this partition.")
+@click.option("-p", "--partition", metavar="N", type=Number(0), help="Only this partition.")
 @click.option("--where", metavar="SQL", help="Only what this is true for, as in headwater tail.")
 @click.option("--append", is_flag=True, help="Write to a topic that exists already.")
 @click.option(

@@ -22,12 +22,14 @@ _ESTABLISHED = "01"
 @with_session
 def status(*, session: Session, data: str) -> None:
     """Show the brokers, and how much they hold."""
+    running = run_file.find(data)
+    if running is not None:
+        session.prefer(running.address)
     cluster = session.cluster
     topics = cluster.topics()
     sizes = admin.log_sizes(cluster)
     groups = Counter(admin.list_groups(cluster).values())
     shown = [topic for topic in topics.values() if not topic.internal]
-    running = run_file.find(data)
     if running is not None and running.address not in _addresses(session):
         running = None
     facts = {

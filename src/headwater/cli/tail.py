@@ -13,7 +13,7 @@ import click
 from headwater.base.errors import KafkaError
 from headwater.cli import formats, output, positions
 from headwater.cli.errors import Exit
-from headwater.cli.options import Session, examples, with_session
+from headwater.cli.options import Number, Session, examples, with_session
 from headwater.cli.positions import Kind
 from headwater.cli.ranges import Predicate, RangeReader, condition
 from headwater.delivery.client.admin import Place
@@ -46,8 +46,8 @@ Render = Callable[[Message], bytes]
 )
 @click.option("--to", "end", metavar="WHERE", help="Stop there; the same forms.")
 @click.option("-e", "--exit", "exit_at_end", is_flag=True, help="Stop at the end, as --to end.")
-@click.option("-n", "--count", "limit", type=click.IntRange(min=1), help="Stop after so many.")
-@click.option("-p", "--partition", type=click.IntRange(min=0), help="Only this partition.")
+@click.option("-n", "--count", "limit", metavar="N", type=Number(1), help="Stop after so many.")
+@click.option("-p", "--partition", metavar="N", type=Number(0), help="Only this partition.")
 @click.option(
     "--where",
     metavar="SQL",

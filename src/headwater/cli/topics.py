@@ -9,7 +9,7 @@ import click
 from headwater.base.errors import ErrorCode, KafkaError
 from headwater.cli import output, positions
 from headwater.cli.errors import CommandError, Exit
-from headwater.cli.options import Session, examples, parse_configs, want_yes, with_session
+from headwater.cli.options import Number, Session, examples, parse_configs, want_yes, with_session
 from headwater.delivery.client import admin
 from headwater.delivery.client.admin import EARLIEST, LATEST, TOPIC_RESOURCE, Place
 from headwater.delivery.client.cluster import TopicInfo
@@ -84,7 +84,7 @@ def list_topics(*, session: Session, internal: bool) -> None:
 @click.argument("name", metavar="TOPIC")
 @with_session
 def describe(*, session: Session, name: str) -> None:
-    """Show a topic's partitions and the configs that are its own."""
+    """Show a topic's partitions and its own configs."""
     cluster = session.cluster
     info = session.topic(name)
     places = _places(info)
@@ -148,8 +148,8 @@ def describe(*, session: Session, name: str) -> None:
     )
 )
 @click.argument("names", metavar="TOPIC...", nargs=-1, required=True)
-@click.option("-p", "--partitions", type=click.IntRange(min=1), help="[default: the broker's]")
-@click.option("-r", "--replicas", type=click.IntRange(min=1), help="[default: the broker's]")
+@click.option("-p", "--partitions", metavar="N", type=Number(1), help="[default: the broker's]")
+@click.option("-r", "--replicas", metavar="N", type=Number(1), help="[default: the broker's]")
 @click.option("-c", "--config", "pairs", metavar="NAME=VALUE", multiple=True, help="A config.")
 @click.option("--if-not-exists", is_flag=True, help="Leave a topic alone that is there already.")
 @click.option("--dry-run", is_flag=True, help="Only check whether it could be created.")
@@ -252,7 +252,7 @@ def config(
 
 @topic.command("add-partitions", epilog=examples("headwater topic add-partitions orders 12"))
 @click.argument("name", metavar="TOPIC")
-@click.argument("total", type=click.IntRange(min=1))
+@click.argument("total", type=Number(1))
 @with_session
 def add_partitions(*, session: Session, name: str, total: int) -> None:
     """Grow a topic to TOTAL partitions.
@@ -315,7 +315,7 @@ def remove(*, session: Session, names: tuple[str, ...], yes: bool) -> None:
     required=True,
     help="Records below this go: end, -7d, a time, an offset.",
 )
-@click.option("-p", "--partition", type=click.IntRange(min=0), help="Only this partition.")
+@click.option("-p", "--partition", metavar="N", type=Number(0), help="Only this partition.")
 @_yes
 @with_session
 def trim(*, session: Session, name: str, before: str, partition: int | None, yes: bool) -> None:

@@ -15,6 +15,7 @@ import resource
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import click
@@ -132,14 +133,15 @@ def _interrupt(*_: object) -> None:
 async def _run(loaded: Loaded, *, as_json: bool) -> int:
     data_directory = loaded.settings.log_dirs
     begun_s = time.monotonic()
-    node = await _start(loaded)
+    node, was_clean = await _start(loaded)
     stopping = _listen_to_signals()
     address = f"{node.host}:{node.port}"
     run_file.write(
         data_directory, run_file.Running(os.getpid(), address, time.time_ns() // 1_000_000)
     )
     try:
-        _say_ready(node, data_directory, time.monotonic() - begun_s, as_json=as_json)
+        took_s = time.monotonic() - begun_s
+        _say_ready(node, data_directory, took_s, was_clean=was_clean, as_json=as_json)
         ends: list[asyncio.Future[Any]] = [stopping, node.failed]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         await node.stop()
@@ -155,15 +157,19 @@ async def _run(loaded: Loaded, *, as_json: bool) -> int:
     return Exit.DONE
 
 
-async def _start(loaded: Loaded) -> Node:
+async def _start(loaded: Loaded) -> tuple[Node, bool]:
+    """Start the broker; tell also whether the last stop was clean, so that nothing was scanned."""
     data_directory = loaded.settings.log_dirs
     bar = Progress("recovering", unit="partitions")
+    was_clean = True
 
     def show(recovery: Recovery) -> None:
+        nonlocal was_clean
+        was_clean = recovery.clean
         bar.show(recovery.done, recovery.total)
 
     try:
-        return await start_node(
+        node = await start_node(
             disk=RealDisk(),
             data_directory=data_directory,
             settings=loaded.settings,
@@ -175,7 +181,7 @@ async def _start(loaded: Loaded) -> Node:
         )
     except AlreadyLockedError as error:
         hint = error.hint
-        if data_directory != run_file.DEFAULT_DATA:
+        if Path(data_directory) != Path(run_file.DEFAULT_DATA):
             hint = hint.replace("headwater down", f"headwater down --data {data_directory}")
         raise AlreadyLockedError(error.message, hint=hint) from error
     except HeadwaterError as error:
@@ -190,6 +196,7 @@ async def _start(loaded: Loaded) -> Node:
         raise
     finally:
         bar.close()
+    return node, was_clean
 
 
 def _listen_to_signals() -> asyncio.Future[str]:
@@ -211,7 +218,9 @@ def _listen_to_signals() -> asyncio.Future[str]:
     return stopping
 
 
-def _say_ready(node: Node, data_directory: str, took_s: float, *, as_json: bool) -> None:
+def _say_ready(
+    node: Node, data_directory: str, took_s: float, *, was_clean: bool, as_json: bool
+) -> None:
     topics = node.broker.store.topics.values()
     address = f"{node.host}:{node.port}"
     if as_json:
@@ -222,11 +231,12 @@ def _say_ready(node: Node, data_directory: str, took_s: float, *, as_json: bool)
             "topics": len(topics),
             "partitions": sum(len(topic.partitions) for topic in topics),
             "start_ms": round(took_s * 1000),
+            "recovered": not was_clean,
         }
         output.note(json.dumps({"ready": facts}))
         return
     output.note(
         f"{output.paint('ready', 'green', sys.stderr)} on {address}: "
         f"{output.count(len(topics), 'topic')}, data in {data_directory}, "
-        f"started in {took_s:.2f} s (pid {os.getpid()})"
+        f"{'started' if was_clean else 'recovered'} in {took_s:.2f} s (pid {os.getpid()})"
     )
