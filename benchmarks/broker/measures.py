@@ -40,8 +40,13 @@ def prepare(contender: Contender) -> None:
     """Create the topics that live through all rounds."""
     for mode, durable in _MODES.items():
         create_topic(contender.port, _requests_topic(mode), 4, durable=durable)
+    batch = load.batch_of(1, _SMALL_RECORD_BYTES)
     for count in PARTITION_COUNTS:
-        create_topic(contender.port, f"partitions-{count}", count, durable=True)
+        topic = f"partitions-{count}"
+        create_topic(contender.port, topic, count, durable=True)
+        # Every partition has its files before the clock starts.
+        for partition in range(count):
+            load.check_produce(address(contender), load.produce_frame(topic, partition, batch))
 
 
 def _requests_topic(mode: str) -> str:

@@ -96,16 +96,23 @@ def collect(wanted: Sequence[Wanted], limits: Limits) -> tuple[list[Found], bool
 class LongPoll:
     """A fetch that waits for enough bytes, or for its time to be up."""
 
-    __slots__ = ("_answer", "_limits", "_timer", "_wanted")
+    __slots__ = ("_answer", "_found", "_limits", "_timer", "_wanted")
 
     def __init__(
         self,
         wanted: Sequence[Wanted],
+        found: list[Found],
         limits: Limits,
         timers: Timers,
         answer: Callable[[list[Found]], None],
     ) -> None:
+        """Wait for more than was found so far.
+
+        Whatever changes what a reader sees wakes those who watch, so when the time is up the last
+        look still holds: an idle consumer of a thousand partitions is not looked after twice.
+        """
         self._wanted = wanted
+        self._found = found
         self._limits = limits
         self._answer = answer
         self._timer: Timer | None = timers.after(limits.max_wait_ms, self._time_is_up)
@@ -125,11 +132,11 @@ class LongPoll:
     def _look(self) -> None:
         if self._timer is None:
             return
-        found, enough = collect(self._wanted, self._limits)
+        self._found, enough = collect(self._wanted, self._limits)
         if enough:
             self.cancel()
-            self._answer(found)
+            self._answer(self._found)
 
     def _time_is_up(self) -> None:
         self.cancel()
-        self._answer(collect(self._wanted, self._limits)[0])
+        self._answer(self._found)

@@ -56,6 +56,7 @@ def handle(call: Call, request: messages.FetchRequest) -> None:
         return
     poll = LongPoll(
         wanted,
+        found,
         limits,
         call.broker.timers,
         lambda later: _answer(call, request, limits, later),
@@ -65,6 +66,7 @@ def handle(call: Call, request: messages.FetchRequest) -> None:
 
 def _wanted(call: Call, request: messages.FetchRequest) -> list[Wanted]:
     topics = call.broker.topics
+    leader_epoch = call.broker.leader_epoch
     by_id = call.version >= _FIRST_WITH_TOPIC_IDS
     wanted = []
     for asked_topic in request.topics:
@@ -79,7 +81,7 @@ def _wanted(call: Call, request: messages.FetchRequest) -> list[Wanted]:
             error = ErrorCode.NONE
             if partition is None:
                 error = missing if topic is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif asked.current_leader_epoch >= 0:
+            elif 0 <= asked.current_leader_epoch != leader_epoch:
                 try:
                     check_leader_epoch(call.broker, asked.current_leader_epoch)
                 except KafkaError as refused:
