@@ -115,6 +115,19 @@ def test_what_was_removed_unread_is_told(
     )
 
 
+def test_a_group_is_warned_of_before_it_loses_records(
+    cli: Runner, bootstrap: str, topic: str, name: str
+) -> None:
+    commit(bootstrap, name, topic, [2, 20])
+    assert "about to lose" not in cli.ok("group", "describe", name).stderr
+    # The records are an hour old: of 64 minutes less than a tenth is left.
+    cli.ok("topic", "config", topic, "retention.ms=64m")
+    warned = cli.ok("group", "describe", name)
+    assert f"{topic}-0 is about to lose unread records by retention.ms" in warned.stderr
+    assert f"{topic}-1 is about" not in warned.stderr
+    assert cli.ok("group", "describe", name, "--json").json()["partitions"][0]["at_risk"]
+
+
 def test_members_and_who_holds_what(cli: Runner, bootstrap: str, topic: str, name: str) -> None:
     with member(bootstrap, name, topic, "reader-1"):
         document = cli.ok("group", "describe", name, "--json").json()
@@ -218,18 +231,22 @@ FOREVER = float("inf")
 @pytest.mark.parametrize(
     "retention, age_ms, lag_bytes, expected",
     [
-        (Retention(FOREVER, FOREVER), HOUR_MS, 100, (None, None)),
-        (Retention(24 * HOUR_MS, FOREVER), HOUR_MS, 100, (23.0, "retention.ms")),
-        (Retention(HOUR_MS, FOREVER), 2 * HOUR_MS, 100, (0.0, "retention.ms")),
+        (Retention(FOREVER, FOREVER), HOUR_MS, 100, (None, None, False)),
+        (Retention(24 * HOUR_MS, FOREVER), HOUR_MS, 100, (23.0, "retention.ms", False)),
+        (Retention(20 * HOUR_MS, FOREVER), 19 * HOUR_MS, 100, (1.0, "retention.ms", True)),
+        (Retention(HOUR_MS, FOREVER), 2 * HOUR_MS, 100, (0.0, "retention.ms", True)),
         # 100 bytes an hour: room for 300 more is room for three hours.
-        (Retention(FOREVER, 400), HOUR_MS, 100, (3.0, "retention.bytes")),
-        (Retention(FOREVER, 50), HOUR_MS, 100, (0.0, "retention.bytes")),
-        (Retention(2 * HOUR_MS, 400), HOUR_MS, 100, (1.0, "retention.ms")),
-        (Retention(24 * HOUR_MS, 400), HOUR_MS, 100, (3.0, "retention.bytes")),
+        (Retention(FOREVER, 400), HOUR_MS, 100, (3.0, "retention.bytes", False)),
+        (Retention(FOREVER, 50), HOUR_MS, 100, (0.0, "retention.bytes", True)),
+        (Retention(2 * HOUR_MS, 400), HOUR_MS, 100, (1.0, "retention.ms", False)),
+        (Retention(24 * HOUR_MS, 400), HOUR_MS, 100, (3.0, "retention.bytes", False)),
     ],
 )
 def test_time_left(
-    retention: Retention, age_ms: int, lag_bytes: int, expected: tuple[float | None, str | None]
+    retention: Retention,
+    age_ms: int,
+    lag_bytes: int,
+    expected: tuple[float | None, str | None, bool],
 ) -> None:
     now_ms = 1_800_000_000_000
     assert time_left(retention, now_ms - age_ms, lag_bytes, now_ms) == expected

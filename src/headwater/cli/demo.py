@@ -36,7 +36,7 @@ _WORKER = "headwater.cli.demo_worker"
 _PARTITIONS = 4
 _NEWEST = 2
 _START_S = 20.0
-_STOP_S = 10.0
+_STOP_S = 30.0
 _LOOK_S = 0.1
 _SHORTEST_S = 6.0
 # Without an end the consumer is killed after this time.
@@ -283,6 +283,14 @@ class Play:
             victim.state = "killed"
             self._killed_s = self.age_s
             self._say(f"consumer-b is killed (SIGKILL); it had partitions {_list(self._orphans)}")
+        self._note_takeover()
+        time_is_left = self._seconds is None or self.age_s < self._seconds - _PAUSE_S
+        if self.age_s >= self._next_due_s and time_is_left:
+            self._next_due_s = math.inf
+            self._say("consumer-c joins the group")
+            self._start_consumer("consumer-c")
+
+    def _note_takeover(self) -> None:
         survivor = self.children["consumer-a"]
         if (
             self._killed_s is not None
@@ -292,11 +300,6 @@ class Play:
             self._taken_over_s = self.age_s - self._killed_s
             self._say(f"consumer-a has taken them over, {self._taken_over_s:.1f} s later")
             self._next_due_s = self.age_s + _PAUSE_S
-        time_is_left = self._seconds is None or self.age_s < self._seconds - _PAUSE_S
-        if self.age_s >= self._next_due_s and time_is_left:
-            self._next_due_s = math.inf
-            self._say("consumer-c joins the group")
-            self._start_consumer("consumer-c")
 
     def _look(self, tail: RangeReader) -> None:
         """Take in what has happened in the last moment."""
@@ -346,6 +349,7 @@ class Play:
         ):
             time.sleep(_LOOK_S)
             self._take_reports()
+            self._note_takeover()
         times_found = bytearray(self.acked)
         reader = RangeReader(self._cluster, dict.fromkeys(places, 0), ends, on_loss=self._say)
         while not reader.done:

@@ -177,6 +177,12 @@ def _print_lags(lags: list[lag.PartitionLag], owners: Mapping[Place, admin.Group
                 f"warning: {each.topic}-{each.partition} begins at {each.first}: "
                 f"{output.count(each.lost_records, 'offset')} were removed before they were read"
             )
+        if each.at_risk:
+            output.note(
+                f"warning: {each.topic}-{each.partition} is about to lose unread records by "
+                f"{each.removed_by}: read faster, or keep them longer with "
+                f"headwater topic config {each.topic} {each.removed_by}=..."
+            )
 
 
 def _time_left(each: lag.PartitionLag) -> str | None:

@@ -21,6 +21,8 @@ from headwater.delivery.client.cluster import Cluster
 from headwater.delivery.client.consumer import Consumer
 
 _HOUR_MS = 3_600_000
+# A consumer is warned of when less than this share of its records' life is left.
+_RISK = 0.1
 _ONE_BATCH_WAIT_S = 2.0
 
 
@@ -45,6 +47,7 @@ class PartitionLag(NamedTuple):
         lost_records: How many offsets were removed before they were read.
         hours_left: Hours until the oldest unread record is removed; None where it never is.
         removed_by: The config that will remove it.
+        at_risk: Whether nine tenths of the time that the record is kept have passed.
     """
 
     topic: str
@@ -57,6 +60,18 @@ class PartitionLag(NamedTuple):
     lost_records: int
     hours_left: float | None
     removed_by: str | None
+    at_risk: bool
+
+
+class Time(NamedTuple):
+    """How long a record will still be there; see `PartitionLag`."""
+
+    hours_left: float | None
+    removed_by: str | None
+    at_risk: bool
+
+
+_FOR_EVER = Time(None, None, at_risk=False)
 
 
 def measure(
@@ -85,13 +100,11 @@ def measure(
         held = end[place] - first[place]
         size_bytes = sizes.get(place, 0) / _copies(topics[place[0]].partitions[place[1]].replicas)
         lag_bytes = round(size_bytes * records / held) if held else 0
-        hours_left, removed_by = None, None
+        left = _FOR_EVER
         if records and retentions[place[0]] != Retention(math.inf, math.inf):
             oldest_ms = _timestamp_at(cluster, place, at)
             if oldest_ms is not None:
-                hours_left, removed_by = time_left(
-                    retentions[place[0]], oldest_ms, lag_bytes, now_ms
-                )
+                left = time_left(retentions[place[0]], oldest_ms, lag_bytes, now_ms)
         lost = 0 if position is None else max(0, first[place] - position)
         found.append(
             PartitionLag(
@@ -102,17 +115,16 @@ def measure(
                 records,
                 lag_bytes,
                 lost,
-                hours_left,
-                removed_by,
+                left.hours_left,
+                left.removed_by,
+                left.at_risk,
             )
         )
     return found
 
 
-def time_left(
-    retention: Retention, oldest_ms: int, lag_bytes: int, now_ms: int
-) -> tuple[float | None, str | None]:
-    """Return the hours until the oldest unread record goes, and what removes it."""
+def time_left(retention: Retention, oldest_ms: int, lag_bytes: int, now_ms: int) -> Time:
+    """Return how long the oldest unread record will still be there, and what removes it."""
     age_ms = max(1, now_ms - oldest_ms)
     by_time_ms = retention.time_ms - age_ms
     by_size_ms = math.inf
@@ -121,9 +133,10 @@ def time_left(
         by_size_ms = room_bytes * age_ms / max(1, lag_bytes)
     left_ms = min(by_time_ms, by_size_ms)
     if not math.isfinite(left_ms):
-        return None, None
+        return _FOR_EVER
+    left_ms = max(0.0, left_ms)
     cause = "retention.ms" if by_time_ms <= by_size_ms else "retention.bytes"
-    return max(0.0, left_ms) / _HOUR_MS, cause
+    return Time(left_ms / _HOUR_MS, cause, at_risk=left_ms < _RISK * (left_ms + age_ms))
 
 
 def _copies(replicas: list[int]) -> int:

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import click
 
+from headwater import __version__
+
 COMMON_SETTINGS: dict[str, Any] = {
     "help_option_names": ["-h", "--help"],
     "max_content_width": 100,
@@ -93,6 +95,7 @@ class _Program(click.Group):
                 formatter.write_dl([(name, lazy.summary) for name, lazy in commands.items()])
 
 
+@click.version_option(__version__, prog_name="headwater", message="%(prog)s %(version)s")
 @click.group(
     cls=_Program,
     context_settings=COMMON_SETTINGS,
@@ -111,6 +114,9 @@ def program() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; return the exit code."""
+    if sys.platform == "win32":
+        sys.stderr.write("Headwater needs Linux or macOS; on Windows, use it within WSL\n")
+        return 8
     given = list(sys.argv[1:] if arguments is None else arguments)
     as_json = "--json" in given
     try:

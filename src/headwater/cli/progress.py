@@ -39,7 +39,7 @@ class Progress:
         self._drawn_s = now_s
         if self._bar is None:
             self._bar = self._make_bar(total)
-        self._bar.update(self._bar.task_ids[0], completed=done, total=total)
+        self._bar.update(self._bar.task_ids[0], completed=done, total=total, refresh=True)
 
     def close(self) -> None:
         """Take the bar away."""
@@ -63,6 +63,7 @@ class Progress:
             rich.progress.TimeRemainingColumn(),
             console=rich.console.Console(stderr=True),
             transient=True,
+            auto_refresh=False,
         )
         bar.add_task(self._title, total=total)
         bar.start()

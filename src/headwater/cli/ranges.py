@@ -109,10 +109,12 @@ class RangeReader:
         first = admin.list_offsets(self._cluster, dict.fromkeys(positions, EARLIEST))
         for (topic, partition), offset in positions.items():
             begins = first[topic, partition]
+            if self._ends is not None:
+                begins = min(begins, self._ends[topic, partition])
             if begins > offset:
                 self.lost += begins - offset
                 self._on_loss(
-                    f"{topic}-{partition} begins at offset {begins} by now: "
+                    f"{topic}-{partition} begins at offset {first[topic, partition]} by now: "
                     f"{offset} to {begins - 1} are gone"
                 )
         self._consumer.assign({at: max(offset, first[at]) for at, offset in positions.items()})

@@ -1,0 +1,68 @@
+"""The bar: there where somebody looks and waits, and nowhere else."""
+
+import io
+import sys
+
+import pytest
+
+from headwater.cli import progress
+from headwater.cli.progress import Progress
+
+
+class Terminal(io.StringIO):
+    """A stream that somebody looks at."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    for name in ("CI", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    return stream
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(progress, "_REDRAW_S", 0.0)
+
+
+@pytest.mark.parametrize("unit, amount", [("records", "50/200 records"), ("bytes", "50/200 bytes")])
+def test_a_bar_for_those_who_wait(
+    terminal: Terminal, impatient: None, unit: str, amount: str
+) -> None:
+    bar = Progress("copying", unit=unit)
+    bar.show(50, 200)
+    bar.close()
+    assert "copying" in terminal.getvalue()
+    assert amount in terminal.getvalue()
+
+
+def test_nothing_for_what_is_over_in_a_moment(terminal: Terminal) -> None:
+    bar = Progress("copying", unit="records")
+    for done in range(100):
+        bar.show(done, 100)
+    bar.close()
+    assert terminal.getvalue() == ""
+
+
+@pytest.mark.parametrize("quiet, variable", [(True, None), (False, "CI")])
+def test_nothing_where_it_is_not_wanted(
+    terminal: Terminal,
+    impatient: None,
+    monkeypatch: pytest.MonkeyPatch,
+    quiet: bool,
+    variable: str | None,
+) -> None:
+    if variable:
+        monkeypatch.setenv(variable, "1")
+    bar = Progress("copying", unit="records", quiet=quiet)
+    bar.show(50, 200)
+    bar.close()
+    assert terminal.getvalue() == ""
