@@ -16,8 +16,8 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+def look(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Make standard error a terminal; not in a fixture, as pytest replaces it after those."""
     for name in ("CI", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm")
@@ -35,8 +35,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("unit, amount", [("records", "50/200 records"), ("bytes", "50/200 bytes")])
 def test_a_bar_for_those_who_wait(
-    terminal: Terminal, impatient: None, unit: str, amount: str
+    monkeypatch: pytest.MonkeyPatch, impatient: None, unit: str, amount: str
 ) -> None:
+    terminal = look(monkeypatch)
     bar = Progress("copying", unit=unit)
     bar.show(50, 200)
     bar.close()
@@ -44,7 +45,8 @@ def test_a_bar_for_those_who_wait(
     assert amount in terminal.getvalue()
 
 
-def test_nothing_for_what_is_over_in_a_moment(terminal: Terminal) -> None:
+def test_nothing_for_what_is_over_in_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = look(monkeypatch)
     bar = Progress("copying", unit="records")
     for done in range(100):
         bar.show(done, 100)
@@ -54,12 +56,9 @@ def test_nothing_for_what_is_over_in_a_moment(terminal: Terminal) -> None:
 
 @pytest.mark.parametrize("quiet, variable", [(True, None), (False, "CI")])
 def test_nothing_where_it_is_not_wanted(
-    terminal: Terminal,
-    impatient: None,
-    monkeypatch: pytest.MonkeyPatch,
-    quiet: bool,
-    variable: str | None,
+    monkeypatch: pytest.MonkeyPatch, impatient: None, quiet: bool, variable: str | None
 ) -> None:
+    terminal = look(monkeypatch)
     if variable:
         monkeypatch.setenv(variable, "1")
     bar = Progress("copying", unit="records", quiet=quiet)
