@@ -1,6 +1,7 @@
 """The bar: there where somebody looks and waits, and nowhere else."""
 
 import io
+import re
 import sys
 
 import pytest
@@ -42,7 +43,8 @@ def test_a_bar_for_those_who_wait(
     bar.show(50, 200)
     bar.close()
     assert "copying" in terminal.getvalue()
-    assert amount in terminal.getvalue()
+    plain = re.sub(r"\x1b\[[?\d;]*[a-zA-Z]", "", terminal.getvalue())
+    assert amount in plain
 
 
 def test_nothing_for_what_is_over_in_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
