@@ -189,7 +189,7 @@ def member(
     )
     consumer.subscribe([topic], listener=_Teller())
     while not told_to_close():
-        # A poll that ends between JoinGroup and SyncGroup loses the assignment (kafka-python 3.0.12).
+        # A poll that ends between JoinGroup and SyncGroup loses the assignment, in 3.0.12.
         batches = consumer.poll(timeout_ms=3_000)
         messages = [message for batch in batches.values() for message in batch]
         if messages:
