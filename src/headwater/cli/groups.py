@@ -14,8 +14,8 @@ from headwater.cli import lag, output, positions
 from headwater.cli.errors import CommandError, Exit
 from headwater.cli.options import Session, examples, want_yes, with_session
 from headwater.delivery.client import admin
-from headwater.delivery.client.admin import EARLIEST, LATEST, GroupInfo, Place
-from headwater.delivery.client.group import decode_assignment
+from headwater.delivery.client.admin import EARLIEST, LATEST, GroupInfo
+from headwater.delivery.client.cluster import Place
 
 _HOUR_MS = 3_600_000
 _HAS_NOBODY = {"Empty", "Dead"}
@@ -49,11 +49,7 @@ def _not_found(session: Session, name: str) -> CommandError:
 
 
 def _assignments(info: GroupInfo) -> dict[Place, admin.GroupMember]:
-    if info.protocol_type != "consumer":
-        return {}
-    return {
-        place: member for member in info.members for place in decode_assignment(member.assignment)
-    }
+    return {place: member for member in info.members for place in member.partitions}
 
 
 # --- looking ------------------------------------------------------------------------------------
@@ -63,15 +59,17 @@ def _assignments(info: GroupInfo) -> dict[Place, admin.GroupMember]:
 @with_session
 def list_groups(*, session: Session) -> None:
     """List groups with their lag."""
-    rows: list[dict[str, str | int]] = []
+    rows: list[dict[str, str | int | None]] = []
     for name, state in sorted(admin.list_groups(session.cluster).items()):
         try:
             info = admin.describe_group(session.cluster, name)
         except KafkaError as error:
-            # Groups of other kinds (share, streams) are described by other means.
-            if error.code not in {ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION}:
+            if error.code != ErrorCode.GROUP_ID_NOT_FOUND:
                 raise
-            rows.append({"group": name, "state": state, "members": 0, "topics": 0, "lag": 0})
+            # Share and streams groups are described by other means, or it has just gone.
+            rows.append(
+                {"group": name, "state": state, "members": None, "topics": None, "lag": None}
+            )
             continue
         committed = admin.committed_offsets(session.cluster, name)
         held = {*committed, *_assignments(info)}

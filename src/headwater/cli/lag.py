@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from headwater.delivery.client import admin
-from headwater.delivery.client.admin import EARLIEST, LATEST, TOPIC_RESOURCE, Place
-from headwater.delivery.client.cluster import Cluster
+from headwater.delivery.client.admin import EARLIEST, LATEST, TOPIC_RESOURCE
+from headwater.delivery.client.cluster import Cluster, Place
 from headwater.delivery.client.consumer import Consumer
 
 _HOUR_MS = 3_600_000

@@ -23,8 +23,8 @@ from enum import Enum
 import click
 
 from headwater.delivery.client import admin
-from headwater.delivery.client.admin import EARLIEST, LATEST, Place
-from headwater.delivery.client.cluster import Cluster, TopicInfo
+from headwater.delivery.client.admin import EARLIEST, LATEST
+from headwater.delivery.client.cluster import Cluster, Place, TopicInfo
 
 FORMS = "beginning, end, an offset, -100 (records), -10m (ago), 2026-11-15T10:00 or @MILLISECONDS"
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 
 from headwater.base.errors import ErrorCode, KafkaError
 from headwater.delivery.client import admin
-from headwater.delivery.client.admin import EARLIEST, Place
-from headwater.delivery.client.cluster import Cluster
+from headwater.delivery.client.admin import EARLIEST
+from headwater.delivery.client.cluster import Cluster, Place
 from headwater.delivery.client.consumer import Consumer, Message
 from headwater.delivery.client.errors import BrokerUnreachableError
 

@@ -16,7 +16,7 @@ from headwater.cli.errors import Exit
 from headwater.cli.options import Number, Session, examples, with_session
 from headwater.cli.positions import Kind
 from headwater.cli.ranges import Predicate, RangeReader, condition
-from headwater.delivery.client.admin import Place
+from headwater.delivery.client.cluster import Place
 from headwater.delivery.client.consumer import Message
 from headwater.delivery.client.group import REJOIN, GroupConsumer
 

@@ -11,8 +11,8 @@ from headwater.cli import output, positions
 from headwater.cli.errors import CommandError, Exit
 from headwater.cli.options import Number, Session, examples, parse_configs, want_yes, with_session
 from headwater.delivery.client import admin
-from headwater.delivery.client.admin import EARLIEST, LATEST, TOPIC_RESOURCE, Place
-from headwater.delivery.client.cluster import TopicInfo
+from headwater.delivery.client.admin import EARLIEST, LATEST, TOPIC_RESOURCE
+from headwater.delivery.client.cluster import Place, TopicInfo
 
 # Where a config comes from, by DescribeConfigs' numbers.
 _SOURCES = {

@@ -6,13 +6,15 @@ work on Headwater and on Apache Kafka. Errors of a broker are raised as `KafkaEr
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from headwater.base.errors import RETRIABLE, ErrorCode, KafkaError
-from headwater.delivery.client.cluster import Cluster
+from headwater.delivery.client.assignment import decode_assignment
+from headwater.delivery.client.cluster import Cluster, Place
+from headwater.delivery.client.connection import Connection
 from headwater.delivery.wire.kafka import messages
 
-Place = tuple[str, int]
+Result = TypeVar("Result")
 
 EARLIEST = -2
 LATEST = -1
@@ -25,6 +27,7 @@ DELETE = 1
 
 _LIST_OFFSETS_VERSION_MAX = 7
 _NO_OFFSET = -1
+_CONSUMER_GROUP_DESCRIBE = 69
 _RETRY_PAUSE_S = 0.1
 
 
@@ -54,7 +57,7 @@ class GroupMember(NamedTuple):
     instance_id: str | None
     client_id: str
     client_host: str
-    assignment: bytes
+    partitions: list[Place]
 
 
 class GroupInfo(NamedTuple):
@@ -257,57 +260,88 @@ def list_groups(cluster: Cluster) -> dict[str, str]:
 
 
 def describe_group(cluster: Cluster, group: str) -> GroupInfo:
-    """Return a group's state and members.
+    """Return a group's state and members, whichever protocol they speak.
 
     Raises:
         KafkaError: GROUP_ID_NOT_FOUND when nobody knows it.
     """
 
-    def ask() -> Any:  # noqa: ANN401 - a nested struct of DescribeGroupsResponse
-        request = messages.DescribeGroupsRequest(groups=[group])
-        (answer,) = cluster.coordinator(group).call(request).groups
-        if answer.error_code == ErrorCode.NOT_COORDINATOR:
-            cluster.forget_coordinator(group)
+    def ask(coordinator: Connection) -> GroupInfo | None:
+        (answer,) = coordinator.call(messages.DescribeGroupsRequest(groups=[group])).groups
+        if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND or answer.group_state == "Dead":
+            return _describe_modern_group(coordinator, group)
         _check(answer.error_code, f"group {group!r}")
-        return answer
+        return _classic_group(answer)
 
-    answer = cluster.retrying(ask)
-    if answer.group_state == "Dead":
+    info = _ask_coordinator(cluster, group, ask)
+    if info is None:
         raise KafkaError(
             ErrorCode.GROUP_ID_NOT_FOUND,
             f"group {group!r} does not exist",
             hint="see all groups with: headwater group ls",
         )
-    return GroupInfo(
-        group,
-        answer.group_state,
-        answer.protocol_type,
-        answer.protocol_data,
-        [
-            GroupMember(
-                member.member_id,
-                member.group_instance_id,
-                member.client_id,
-                member.client_host,
-                member.member_assignment,
-            )
-            for member in answer.members
-        ],
-    )
+    return info
+
+
+def _classic_group(answer: Any) -> GroupInfo:  # noqa: ANN401 - a struct of DescribeGroupsResponse
+    # Connect and others keep their own words in an assignment.
+    is_consumers = answer.protocol_type == "consumer"
+    members = [
+        GroupMember(
+            member.member_id,
+            member.group_instance_id,
+            member.client_id,
+            member.client_host,
+            decode_assignment(member.member_assignment) if is_consumers else [],
+        )
+        for member in answer.members
+    ]
+    state, protocol = answer.group_state, answer.protocol_data
+    return GroupInfo(answer.group_id, state, answer.protocol_type, protocol, members)
+
+
+def _describe_modern_group(coordinator: Connection, group: str) -> GroupInfo | None:
+    """Describe a group of the consumer protocol (KIP-848), which the older request does not know.
+
+    Returns:
+        None when there is none of that name.
+    """
+    if not coordinator.speaks(_CONSUMER_GROUP_DESCRIBE):
+        return None
+    request = messages.ConsumerGroupDescribeRequest(group_ids=[group])
+    (answer,) = coordinator.call(request).groups
+    if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return None
+    _check(answer.error_code, answer.error_message or f"group {group!r}")
+    members = [
+        GroupMember(
+            member.member_id,
+            member.instance_id,
+            member.client_id,
+            member.client_host,
+            [
+                (topic.topic_name, number)
+                for topic in member.assignment.topic_partitions
+                for number in topic.partitions
+            ],
+        )
+        for member in answer.members
+    ]
+    return GroupInfo(group, answer.group_state, "consumer", answer.assignor_name, members)
 
 
 def committed_offsets(cluster: Cluster, group: str) -> dict[Place, int]:
     """Return every offset that a group has committed."""
 
-    def ask() -> Any:  # noqa: ANN401 - an OffsetFetchResponse
+    def ask(coordinator: Connection) -> Any:  # noqa: ANN401 - an OffsetFetchResponse
         # Version 7 asks for one group at a time.
         request = messages.OffsetFetchRequest(group_id=group, topics=None)
-        response = cluster.coordinator(group).call(request, version_max=7)
+        response = coordinator.call(request, version_max=7)
         _check(response.error_code, f"group {group!r}")
         return response
 
     offsets = {}
-    for topic in cluster.retrying(ask).topics:
+    for topic in _ask_coordinator(cluster, group, ask).topics:
         for each in topic.partitions:
             _check(each.error_code, f"{topic.name}-{each.partition_index}")
             if each.committed_offset != _NO_OFFSET:
@@ -344,20 +378,38 @@ def commit_offsets(
         ],
     )
 
-    def commit() -> None:
+    def commit(coordinator: Connection) -> None:
         # Version 9 names topics; 10 wants their ids.
-        for topic in cluster.coordinator(group).call(request, version_max=9).topics:
+        for topic in coordinator.call(request, version_max=9).topics:
             for answer in topic.partitions:
                 _check(answer.error_code, f"{topic.name}-{answer.partition_index}")
 
-    cluster.retrying(commit)
+    _ask_coordinator(cluster, group, commit)
 
 
 def delete_group(cluster: Cluster, group: str) -> None:
     """Remove a group that nobody is in, with its offsets."""
-    request = messages.DeleteGroupsRequest(groups_names=[group])
-    for answer in cluster.coordinator(group).call(request).results:
-        _check(answer.error_code, f"group {group!r}")
+
+    def delete(coordinator: Connection) -> None:
+        request = messages.DeleteGroupsRequest(groups_names=[group])
+        for answer in coordinator.call(request).results:
+            _check(answer.error_code, f"group {group!r}")
+
+    _ask_coordinator(cluster, group, delete)
+
+
+def _ask_coordinator(cluster: Cluster, group: str, ask: Callable[[Connection], Result]) -> Result:
+    """Ask whoever keeps a group; look for another one when that is not the one asked."""
+
+    def ask_once() -> Result:
+        try:
+            return ask(cluster.coordinator(group))
+        except KafkaError as error:
+            if error.code in {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}:
+                cluster.forget_coordinator(group)
+            raise
+
+    return cluster.retrying(ask_once)
 
 
 def _check(error_code: int, message: str) -> None:

@@ -15,6 +15,8 @@ from headwater.delivery.client.errors import BrokerUnreachableError
 from headwater.delivery.wire.kafka import messages
 
 Result = TypeVar("Result")
+Place = tuple[str, int]
+"""A partition: its topic's name and its number."""
 
 _DEFAULT_PORT = 9092
 _RETRY_PAUSE_S = 0.1

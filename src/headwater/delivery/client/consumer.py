@@ -18,11 +18,9 @@ from headwater.base.errors import (
 from headwater.base.record.batch import BatchHeader, TruncatedBatchError, scan
 from headwater.base.record.control import CONTROL_ABORT, control_type
 from headwater.base.record.records import iterate
-from headwater.delivery.client.cluster import Cluster
+from headwater.delivery.client.cluster import Cluster, Place
 from headwater.delivery.client.errors import BrokerUnreachableError
 from headwater.delivery.wire.kafka import messages
-
-Place = tuple[str, int]
 
 # By-name versions: ids are only needed to notice a topic that was deleted and created again.
 _FETCH_VERSION_MAX = 12

@@ -9,25 +9,26 @@ take its time with what it got.
 """
 
 import contextlib
-import struct
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from headwater.base.errors import RETRIABLE, ErrorCode, KafkaError
-from headwater.base.schema import codec
 from headwater.delivery.client import admin
-from headwater.delivery.client.cluster import Cluster
-from headwater.delivery.client.consumer import Consumer, Message, Place
+from headwater.delivery.client.assignment import (
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from headwater.delivery.client.cluster import Cluster, Place
+from headwater.delivery.client.consumer import Consumer, Message
 from headwater.delivery.client.errors import BrokerUnreachableError
 from headwater.delivery.wire.kafka import messages
 
 _PROTOCOL_TYPE = "consumer"
 _ASSIGNOR = "range"
-# What members tell each other is versioned by itself; version 0 has all that range needs.
-_EMBEDDED_VERSION = 0
-_VERSION = struct.Struct(">h")
 _RETRY_PAUSE_S = 0.1
 _HEARTBEATS_PER_SESSION = 3
 
@@ -224,10 +225,7 @@ class GroupConsumer:
         return decode_assignment(answer.assignment)
 
     def _send_join(self) -> Any:  # noqa: ANN401 - a JoinGroupResponse
-        subscription = messages.ConsumerProtocolSubscription(topics=self._topics)
-        metadata = _VERSION.pack(_EMBEDDED_VERSION) + codec(
-            messages.ConsumerProtocolSubscription, _EMBEDDED_VERSION
-        ).encode(subscription)
+        metadata = encode_subscription(self._topics)
         request = messages.JoinGroupRequest(
             group_id=self._group,
             session_timeout_ms=self._session_timeout_ms,
@@ -247,12 +245,7 @@ class GroupConsumer:
 
     def _share_out(self, members: Sequence[Any]) -> list[Any]:
         """As leader: give each member a contiguous range of every topic that it reads."""
-        wishes = {}
-        for member in members:
-            subscription, _ = codec(
-                messages.ConsumerProtocolSubscription, _EMBEDDED_VERSION
-            ).decode(member.metadata, _VERSION.size)
-            wishes[member.member_id] = set(subscription.topics)
+        wishes = {member.member_id: decode_subscription(member.metadata) for member in members}
         shares: dict[str, dict[str, list[int]]] = {member: {} for member in wishes}
         for topic in sorted(set().union(*wishes.values())):
             readers = sorted(member for member, topics in wishes.items() if topic in topics)
@@ -266,7 +259,7 @@ class GroupConsumer:
                 if first < last:
                     shares[member][topic] = list(range(first, last))
         return [
-            messages.SyncGroupRequest.SyncGroupRequestAssignment(member, _encode_assignment(share))
+            messages.SyncGroupRequest.SyncGroupRequestAssignment(member, encode_assignment(share))
             for member, share in shares.items()
         ]
 
@@ -341,31 +334,6 @@ class _Heart:
                 return
             if answer.error_code:
                 self._cluster.forget_coordinator(self._request.group_id)
-
-
-def decode_assignment(data: bytes) -> list[Place]:
-    """Read which partitions a leader gave to a member; nothing means none."""
-    if not data:
-        return []
-    assignment, _ = codec(messages.ConsumerProtocolAssignment, _EMBEDDED_VERSION).decode(
-        data, _VERSION.size
-    )
-    return [
-        (topic.topic, number)
-        for topic in assignment.assigned_partitions
-        for number in topic.partitions
-    ]
-
-
-def _encode_assignment(share: dict[str, list[int]]) -> bytes:
-    assignment = messages.ConsumerProtocolAssignment(
-        assigned_partitions=[
-            messages.ConsumerProtocolAssignment.TopicPartition(topic, numbers)
-            for topic, numbers in share.items()
-        ]
-    )
-    encode = codec(messages.ConsumerProtocolAssignment, _EMBEDDED_VERSION).encode
-    return _VERSION.pack(_EMBEDDED_VERSION) + encode(assignment)
 
 
 def _check(error_code: int) -> None:

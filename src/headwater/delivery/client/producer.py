@@ -13,13 +13,12 @@ from typing import Any, NamedTuple, Self
 from headwater.base.errors import RETRIABLE, ErrorCode, KafkaError
 from headwater.base.record.codecs import Codec
 from headwater.base.record.records import Record, build_batch
-from headwater.delivery.client.cluster import Cluster
+from headwater.delivery.client.cluster import Cluster, Place
 from headwater.delivery.client.errors import BrokerUnreachableError
 from headwater.delivery.client.partitioner import partition_for_key
 from headwater.delivery.wire.kafka import messages
 
 Header = tuple[str, bytes | None]
-Place = tuple[str, int]
 
 ACKS_ALL = -1
 
