@@ -131,6 +131,45 @@ def test_a_second_ctrl_c_ends_it_at_once(tmp_path: Path) -> None:
         process.communicate()
 
 
+def test_a_disk_that_fails_ends_the_broker_without_calling_it_clean(tmp_path: Path) -> None:
+    # Every sync fails as soon as the file exists.
+    program = (
+        "import errno, os, sys\n"
+        "from headwater.delivery.server.committer import Committer\n"
+        "original = Committer._on_synced\n"
+        "def on_synced(self, failure):\n"
+        "    if os.path.exists('broken'):\n"
+        "        failure = OSError(errno.EIO, 'Input/output error')\n"
+        "    original(self, failure)\n"
+        "Committer._on_synced = on_synced\n"
+        "from headwater.cli import main\n"
+        "sys.exit(main())\n"
+    )
+    arguments = command("up", "--json", "--listen", "127.0.0.1:0")
+    arguments[2] = program
+    process = subprocess.Popen(arguments, cwd=tmp_path, stderr=subprocess.PIPE)
+    try:
+        assert process.stderr is not None
+        address = json.loads(process.stderr.readline())["ready"]["address"]
+        write(address, "kept", 10)
+        (tmp_path / "broken").touch()
+        producer = Producer({"bootstrap.servers": address, "message.timeout.ms": 2000})
+        producer.produce("kept", "lost")
+        producer.flush(30)
+        _, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == Exit.ENVIRONMENT
+    error = json.loads(errors.splitlines()[-1])["error"]
+    assert error["code"] == "DISK_FAILED"
+    assert not (tmp_path / DATA / "log" / ".kafka_cleanshutdown").exists()
+    assert not (tmp_path / DATA / RUN_FILE).exists()
+    (tmp_path / "broken").unlink()
+    with running(tmp_path) as again:
+        assert again.ready()["recovered"]
+
+
 def test_a_newer_layout_is_refused(tmp_path: Path) -> None:
     (tmp_path / DATA).mkdir()
     (tmp_path / DATA / "VERSION").write_text("99\n")
