@@ -91,7 +91,8 @@ def kafka_python(bootstrap: str, group: str, topic: str) -> Iterator[Member]:
     )
 
     def poll() -> Polled:
-        batches = consumer.poll(100).values()
+        # A poll that ends between JoinGroup and SyncGroup loses the assignment, in 3.0.12.
+        batches = consumer.poll(1_000).values()
         return [(each.partition, each.value) for batch in batches for each in batch]
 
     member = Member(poll, lambda: {each.partition for each in consumer.assignment()})
