@@ -221,6 +221,7 @@ def test_performance(run: Run, name: str) -> None:
 
 
 def test_verifiable_producer_and_consumer(clients: Clients, address: str, name: str) -> None:
+    peers.require("kafka")
     create(clients, address, name, partitions=2)
     # They finish their work while their Java ends, so each needs one of its own.
     to_topic = ("--bootstrap-server", address, "--topic", name, "--max-messages", "200")
