@@ -93,6 +93,8 @@ class Proxy:
         # A blocked accept does not notice that its socket is closed; a connection wakes it.
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
             pass
+        # Only then is no connection in the making that would be missed.
+        self._threads[0].join()
         with self._changed:
             links = list(self._links)
         for link in links:
