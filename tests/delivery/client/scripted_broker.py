@@ -43,6 +43,9 @@ class ScriptedBroker:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # Closing alone would leave the thread that waits for connections waiting.
+        with suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
         for each in self._sockets:
             with suppress(OSError):
