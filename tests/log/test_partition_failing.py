@@ -30,7 +30,7 @@ def test_a_full_disk_refuses_and_later_takes_again() -> None:
     commit(log)
     disk.capacity_bytes = disk.used_bytes() + 30
     for _ in range(3):
-        with pytest.raises(StorageError, match="full"):
+        with pytest.raises(StorageError, match="No space left"):
             append_value(log, b"too much")
     assert (log.failed, log.log_end_offset) == (False, 3)
     assert [value for _, value in read_values(log)] == [b"0", b"1", b"2"]

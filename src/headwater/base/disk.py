@@ -144,7 +144,7 @@ def replace_file(disk: Disk, path: str, content: bytes) -> None:
 
     Raises:
         OSError: ``path`` is as it was. Only EIO may mean that nobody knows which content a later
-            start will find, so whoever meets it must stop writing (``is_full`` tells them apart).
+            start will find, so whoever meets it must stop writing (``may_pass`` tells them apart).
     """
     temporary = f"{path}.tmp"
     if disk.exists(temporary):
@@ -177,9 +177,12 @@ def sync_names(disk: Disk, directory: str) -> None:
         raise OSError(errno.EIO, f"cannot be synced: {error}", directory) from error
 
 
-def is_full(error: OSError) -> bool:
-    """Tell whether the disk is merely full: the one failure after which writing may go on."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+def may_pass(error: OSError) -> bool:
+    """Tell whether writing may go on later: room or descriptors are short, nothing is broken.
+
+    Never true of a failed sync, which leaves unknown what is on the disk.
+    """
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 
 
 def parent_directory(path: str) -> str:

@@ -35,7 +35,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from headwater.base.chance import Chance, random_uuid
-from headwater.base.disk import Disk, is_full, read_file, replace_file
+from headwater.base.disk import Disk, may_pass, read_file, replace_file
 from headwater.base.errors import HeadwaterError, StorageError
 from headwater.base.record.crc import crc32c
 from headwater.base.uuids import uuid_from_text, uuid_to_text
@@ -295,7 +295,7 @@ class Manifest:
         try:
             self._file.append([entry])
         except OSError as error:
-            self.failed = not is_full(error)
+            self.failed = not may_pass(error)
             self._cut(end)
             raise StorageError(f"cannot write {self._path}: {error}", hint=_ROOM) from error
         try:
@@ -319,13 +319,18 @@ class Manifest:
         entry = _encode(number, _whole(self.image))
         try:
             replace_file(self._disk, self._path, entry)
-            file = self._disk.open(self._path)
         except OSError as error:
-            if is_full(error):
+            if may_pass(error):
                 logger.warning("%s: cannot be folded now: %s", self._path, error)
                 return
             self.failed = True
             raise StorageError(f"cannot replace {self._path}: {error}", hint=_BROKEN) from error
+        try:
+            file = self._disk.open(self._path)
+        except OSError as error:
+            # The name has a new file behind it: entries for the old one would be lost.
+            self.failed = True
+            raise StorageError(f"cannot open {self._path}: {error}", hint=_BROKEN) from error
         self._file.close()
         self._file = file
         self._number = number

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from headwater.base.clock import Clock
-from headwater.base.disk import Disk, Syncable, is_full, parent_directory, replace_file, sync_names
+from headwater.base.disk import Disk, Syncable, may_pass, parent_directory, replace_file, sync_names
 from headwater.base.errors import ErrorCode, KafkaError, StorageError
 from headwater.base.record.batch import BatchHeader, stamp, stamp_append_time
 from headwater.base.settings import TopicConfig
@@ -316,7 +316,7 @@ class PartitionLog:
         try:
             files, created = segment.save_indexes()
         except OSError as error:
-            if not is_full(error):
+            if not may_pass(error):
                 raise
             return
         for file in files:
@@ -339,10 +339,10 @@ class PartitionLog:
         return self._storage_error("the batch cannot be written", error)
 
     def _storage_error(self, what: str, error: OSError) -> StorageError:
-        if is_full(error):
+        if may_pass(error):
             return StorageError(
-                f"{self.topic}-{self.partition}: {what}: the disk is full",
-                hint="free space, or lower retention.bytes or retention.ms of large topics",
+                f"{self.topic}-{self.partition}: {what}: {error.strerror}",
+                hint="free space (lower retention.bytes or retention.ms), or raise the file limit",
             )
         self.fail(f"{what}: {error}")
         return StorageError(self.failure)

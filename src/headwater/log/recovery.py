@@ -20,6 +20,7 @@ newest good snapshot that is not ahead of the scan.
 """
 
 import contextlib
+import logging
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -62,6 +63,8 @@ from headwater.log.names import (
 from headwater.log.producers import ProducerState
 from headwater.log.segment import Segment
 from headwater.log.unsynced import Unsynced, sync_now
+
+logger = logging.getLogger(__name__)
 
 CHUNK_BYTES: Final = 4 << 20
 """One read of a scan: large enough that its cost vanishes, small enough for the CPU's cache."""
@@ -530,3 +533,24 @@ def good_batches(file: File, start: int, size: int) -> Iterator[tuple[int, Batch
             return
         yield position, header
         position += length
+
+
+def tell_missing(directory: str, recorded: range, found: range, *, clean: bool) -> None:
+    """Warn when records that were durable once are not there: files were cut or removed.
+
+    Only a clean stop records the start exactly: retention may have moved it before a crash.
+    """
+    if recorded and found.stop < recorded.stop:
+        logger.warning(
+            "%s ends at offset %d, but was known to reach %d: those records are lost",
+            directory,
+            found.stop,
+            recorded.stop,
+        )
+    elif recorded and clean and found.start > recorded.start:
+        logger.warning(
+            "%s begins at offset %d, but was known to begin at %d: older records are lost",
+            directory,
+            found.start,
+            recorded.start,
+        )

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from headwater.base.disk import is_full
+from headwater.base.disk import may_pass
 from headwater.log.extent import FileRange
 from headwater.log.segment import Segment
 from headwater.log.unsynced import sync_now
@@ -126,7 +126,7 @@ class SegmentList:
             try:
                 files, created = segment.save_indexes()
             except OSError as error:
-                if not is_full(error):
+                if not may_pass(error):
                     raise
                 indexed_offset = min(indexed_offset, segment.base_offset)
                 continue

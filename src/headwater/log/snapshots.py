@@ -10,7 +10,7 @@ full to take one is no failure.
 
 from typing import Final
 
-from headwater.base.disk import Disk, is_full
+from headwater.base.disk import Disk, may_pass
 from headwater.log.names import SNAPSHOT, offset_name
 from headwater.log.producers import ProducerState
 from headwater.log.unsynced import Unsynced
@@ -43,7 +43,7 @@ class Snapshots:
                 file.truncate(0)
             file.append((producers.encode(),))
         except OSError as error:
-            if not is_full(error):
+            if not may_pass(error):
                 raise
             return
         unsynced.add_file(file)

@@ -32,7 +32,7 @@ from typing import Final, Self
 
 from headwater.base.chance import Chance, random_uuid
 from headwater.base.clock import Clock
-from headwater.base.disk import DirectoryLock, Disk, is_full
+from headwater.base.disk import DirectoryLock, Disk, may_pass
 from headwater.base.errors import ErrorCode, HeadwaterError, KafkaError, StorageError
 from headwater.base.settings import BrokerSettings, TopicConfig
 from headwater.log import manifest
@@ -44,6 +44,7 @@ from headwater.log.checkpoints import (
     RECOVERY_POINTS,
     Key,
     OffsetFiles,
+    above_zero,
     read_clean_shutdown,
     write_clean_shutdown,
     write_meta_properties,
@@ -53,6 +54,8 @@ from headwater.log.directories import parse_partition_directory, partition_direc
 from headwater.log.layout import check_layout, make_directory, upgrade_layout
 from headwater.log.manifest import PRODUCER_ID_BLOCK, Manifest, ManifestDamagedError, TopicEntry
 from headwater.log.partition import PartitionLog
+from headwater.log.recovery import tell_missing
+from headwater.log.removal import Removal
 from headwater.log.topic import Topic
 
 __all__ = ["JOURNAL", "LogStore", "Recovery", "Topic"]
@@ -117,8 +120,7 @@ class LogStore:
         self._upkeep: Iterator[None] | None = None
         # Whether retention has raised a log start that no checkpoint has yet.
         self._starts_moved = False
-        # Partitions with deleted segments, and when the last of these may be removed.
-        self._purge_due_ms: dict[PartitionLog, int] = {}
+        self._removal = Removal()
         self._retention_due_ms = 0
         self._checkpoint_due_ms = 0
 
@@ -336,7 +338,7 @@ class LogStore:
             StorageError: The disk failed or is full; the trim may be undone by a crash.
         """
         starts = {(log.topic, log.partition): log.log_start_offset for log in self.logs()}
-        self._record(LOG_STARTS, _above_zero(starts))
+        self._record(LOG_STARTS, above_zero(starts))
 
     # Upkeep.
 
@@ -348,6 +350,10 @@ class LogStore:
         """
         for _ in self._checkpoint_steps():
             pass
+
+    def make_room(self) -> None:
+        """Room is needed now: the next upkeep applies retention and frees it without delay."""
+        self._removal.hurry()
 
     def work_due(self, now_ms: int) -> bool:
         """Do what is due of retention, removal and checkpoints, for a few milliseconds at most.
@@ -377,7 +383,7 @@ class LogStore:
                 self._starts_moved = False
         except (OSError, StorageError) as error:
             self._upkeep = None
-            self._failed = self._failed or (isinstance(error, OSError) and not is_full(error))
+            self._failed = self._failed or (isinstance(error, OSError) and not may_pass(error))
             if self.failed:
                 raise StorageError(f"upkeep failed: {error}") from error
             logger.warning("upkeep is put off: %s", error)
@@ -481,7 +487,9 @@ class LogStore:
 
     def _open_log(self, topic: Topic, index: int, *, clean: bool) -> PartitionLog:
         key = (topic.name, index)
-        return PartitionLog.open(
+        recovery_point = self._offsets.recorded(RECOVERY_POINTS, key)
+        log_start_offset = self._offsets.recorded(LOG_STARTS, key)
+        log = PartitionLog.open(
             self._disk,
             f"{self.directory}/{partition_directory(*key)}",
             topic=topic.name,
@@ -490,11 +498,14 @@ class LogStore:
             config=topic.config,
             clock=self._clock,
             leader_epoch=self.node_epoch,
-            recovery_point=self._offsets.recorded(RECOVERY_POINTS, key),
-            log_start_offset=self._offsets.recorded(LOG_STARTS, key),
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
             clean=clean,
             producer_id_expiration_ms=self._settings.producer_id_expiration_ms,
         )
+        found = range(log.log_start_offset, log.log_end_offset)
+        tell_missing(log.directory, range(log_start_offset, recovery_point), found, clean=clean)
+        return log
 
     # Changing.
 
@@ -531,13 +542,13 @@ class LogStore:
 
     def _upkeep_steps(self, now_ms: int) -> Iterator[None]:
         yield from self._deletions.steps()
-        yield from self._purge_steps(now_ms)
         monotonic_ms = self._clock.monotonic_ms()
-        if monotonic_ms >= self._retention_due_ms:
+        if monotonic_ms >= self._retention_due_ms or self._removal.hurried:
             for log in self._present_logs():
                 self._remove_expired(log, now_ms)
                 yield
             self._retention_due_ms = monotonic_ms + self._settings.log_retention_check_interval_ms
+        yield from self._removal.steps(now_ms)
         if monotonic_ms >= self._checkpoint_due_ms:
             yield from self._checkpoint_steps()
             interval_ms = self._settings.log_flush_offset_checkpoint_interval_ms
@@ -554,13 +565,7 @@ class LogStore:
             logger.warning("retention is put off: %s", error)
         self._starts_moved |= log.log_start_offset != start
         if removed:
-            self._purge_due_ms[log] = now_ms + log.config.file_delete_delay_ms
-
-    def _purge_steps(self, now_ms: int) -> Iterator[None]:
-        for log in [log for log, due_ms in self._purge_due_ms.items() if due_ms <= now_ms]:
-            log.purge_deleted(now_ms)
-            del self._purge_due_ms[log]
-            yield
+            self._removal.add(log, now_ms)
 
     def _present_logs(self) -> Iterator[PartitionLog]:
         """Go through the partitions of now, without those whose topic is deleted on the way."""
@@ -576,10 +581,10 @@ class LogStore:
         self._record_offsets()
 
     def _record_offsets(self) -> None:
-        self._record(RECOVERY_POINTS, _above_zero(self._recovery_points))
+        self._record(RECOVERY_POINTS, above_zero(self._recovery_points))
         self.persist_log_starts()
         watermarks = {(log.topic, log.partition): log.high_watermark for log in self.logs()}
-        self._record(HIGH_WATERMARKS, _above_zero(watermarks))
+        self._record(HIGH_WATERMARKS, above_zero(watermarks))
 
     def _record(self, name: str, offsets: Mapping[Key, int]) -> None:
         with self._writing(name):
@@ -591,10 +596,5 @@ class LogStore:
         try:
             yield
         except OSError as error:
-            self._failed = self._failed or not is_full(error)
+            self._failed = self._failed or not may_pass(error)
             raise StorageError(f"cannot write {self.directory}/{name}: {error}") from error
-
-
-def _above_zero(offsets: Mapping[Key, int]) -> dict[Key, int]:
-    """Leave out what readers assume anyway: most partitions of a big topic are empty."""
-    return {key: offset for key, offset in offsets.items() if offset > 0}

@@ -28,6 +28,8 @@ from headwater.log.topic import INTERNAL_TOPICS
 
 # How often the broker looks for files that retention or deletion has made removable.
 _UPKEEP_INTERVAL_MS = 1_000
+# How often a disk that stays full is complained of; clients that retry would fill the log.
+_COMPLAINT_INTERVAL_MS = 10_000
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +65,7 @@ class Broker:
         # Where clients reach us; set once the port is known.
         self.advertised_host = ""
         self.advertised_port = 0
+        self._quiet_until_ms = 0
         self.topics = Topics(store, commits)
         self.groups = Groups(
             topics=self.topics, settings=settings, clock=clock, timers=timers, chance=chance
@@ -95,6 +98,14 @@ class Broker:
         if isinstance(plan, KafkaError):
             raise plan
         return self.topics.create([plan])[0]
+
+    def short_of_room(self, error: StorageError) -> None:
+        """An append was refused by the disk: free what can be freed, and say so now and then."""
+        self.store.make_room()
+        now_ms = self.clock.monotonic_ms()
+        if now_ms >= self._quiet_until_ms:
+            self._quiet_until_ms = now_ms + _COMPLAINT_INTERVAL_MS
+            _log.warning("records are refused: %s; %s", error.message, error.hint)
 
     def _keep_up(self) -> None:
         # First of all: an error that nobody thought of must not be the end of all upkeep.

@@ -7,7 +7,7 @@ knows nothing of the request that carried the batch.
 
 from typing import TYPE_CHECKING
 
-from headwater.base.errors import ErrorCode, KafkaError
+from headwater.base.errors import ErrorCode, KafkaError, StorageError
 from headwater.base.record.batch import BatchHeader, parse_header
 from headwater.base.record.codecs import Codec
 from headwater.base.record.records import build_batch, iterate, iterate_keys
@@ -67,9 +67,13 @@ def append_batch(
         _require_keys(records)
     if config.compression_type != "producer":
         batch, header = _recompress(records, header, Codec.by_name(config.compression_type))
-    if config.headwater_overflow == "buffer":
-        return partition.append(batch, header), 0
-    return _append_bounded(broker, partition, batch, header)
+    try:
+        if config.headwater_overflow == "buffer":
+            return partition.append(batch, header), 0
+        return _append_bounded(broker, partition, batch, header)
+    except StorageError as error:
+        broker.short_of_room(error)
+        raise
 
 
 def _append_bounded(

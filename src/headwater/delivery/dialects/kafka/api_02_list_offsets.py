@@ -11,6 +11,7 @@ Version notes:
 * v2: isolation level. v4: leader epochs (KIP-320). v7: -3 (KIP-734). v8: -4. v9: -5. v11: -6.
 """
 
+import logging
 from collections import Counter
 
 from headwater.base.errors import ErrorCode, KafkaError
@@ -18,6 +19,8 @@ from headwater.delivery.broker.broker import check_leader_epoch
 from headwater.delivery.broker.partition import Partition
 from headwater.delivery.dialects.kafka.call import Call
 from headwater.delivery.wire.kafka import messages
+
+_log = logging.getLogger(__name__)
 
 KEY = 2
 VERSIONS = (1, 11)
@@ -64,6 +67,9 @@ def handle(call: Call, request: messages.ListOffsetsRequest) -> None:
                 )
             except KafkaError as error:
                 answer.error_code = error.code
+            except OSError:
+                _log.exception("%s-%d cannot be searched", topic.name, asked.partition_index)
+                answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
             answers.append(answer)
         response.topics.append(
             messages.ListOffsetsResponse.ListOffsetsTopicResponse(topic.name, answers)

@@ -54,6 +54,7 @@ def handle(call: Call, request: messages.DeleteRecordsRequest) -> None:
             for _, result in trimmed:
                 result.low_watermark = _FAILED
                 result.error_code = error.code
+        broker.store.make_room()
         for partition, _ in trimmed:
             partition.wake()
     call.reply(response)
