@@ -113,17 +113,19 @@ def wait_for_a_refusal(broker: EmbeddedBroker) -> None:
         time.sleep(0.01)
 
 
+# Without idempotence librdkafka has its next request ready while one is in flight, and sends it
+# before it sends a refused one again: nothing but order is lost.
 @pytest.mark.parametrize(
-    "produce",
+    "produce, keeps_order",
     [
-        pytest.param(with_confluent(idempotent=True), id="confluent-idempotent"),
-        pytest.param(with_confluent(idempotent=False), id="confluent"),
-        pytest.param(with_kafka_python, id="kafka-python"),
-        pytest.param(with_aiokafka, id="aiokafka"),
+        pytest.param(with_confluent(idempotent=True), True, id="confluent-idempotent"),
+        pytest.param(with_confluent(idempotent=False), False, id="confluent"),
+        pytest.param(with_kafka_python, True, id="kafka-python"),
+        pytest.param(with_aiokafka, True, id="aiokafka"),
     ],
 )
 def test_every_producer_waits_until_the_slow_consumer_has_caught_up(
-    broker: EmbeddedBroker, produce: Callable[[str], int]
+    broker: EmbeddedBroker, produce: Callable[[str], int], keeps_order: bool
 ) -> None:
     create(broker, "backpressure")
     outcome: dict[str, Any] = {}
@@ -138,7 +140,9 @@ def test_every_producer_waits_until_the_slow_consumer_has_caught_up(
     producer.join(WAIT_S)
 
     assert outcome == {"delivered": RECORDS}
-    assert received == values(), "nothing lost, nothing twice, nothing out of order"
+    assert sorted(received) == sorted(values()), "nothing lost, nothing twice"
+    if keeps_order:
+        assert received == values(), "nothing out of order"
 
 
 def test_a_slow_consumer_of_a_dropping_topic_gets_the_newest(broker: EmbeddedBroker) -> None:
