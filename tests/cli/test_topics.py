@@ -159,3 +159,10 @@ def test_a_misspelt_topic_is_guessed(cli: Runner, name: str) -> None:
         assert result.code == Exit.NOT_FOUND
         assert f"topic '{wrong}' not found - did you mean '{name}'?" in result.stderr
         assert f"headwater topic create {wrong}" in result.stderr
+
+
+def test_the_brokers_own_topics_are_left_alone(cli: Runner) -> None:
+    for command in (["create"], ["rm", "--yes"]):
+        refused = cli.run("topic", command[0], "__consumer_offsets", *command[1:])
+        assert refused.code == Exit.NOT_ALLOWED
+        assert "headwater group rm" in refused.stderr

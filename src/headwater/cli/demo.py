@@ -10,6 +10,7 @@ import json
 import math
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
@@ -436,7 +437,9 @@ def _tell(result: dict[str, Any]) -> str:
             f"  one consumer was killed after {result['killed_after_s']:.0f} s; "
             + ("nobody took over in time" if taken is None else f"taken over {taken:.1f} s later")
         )
-    lines += ["", "Now yours:  headwater up", "            headwater topic create orders -p 3"]
+    # From a clone the program is not on the PATH: say it the way that works.
+    program = "headwater" if shutil.which("headwater") else os.path.relpath(sys.argv[0])
+    lines += ["", f"Now yours:  {program} up", f"            {program} topic create orders -p 3"]
     if not result["good"]:
         lines.append("\nThis is not what should have happened: please report it.")
     return "\n".join(lines)

@@ -21,6 +21,7 @@ from headwater.cli.formats import Entry
 from headwater.cli.options import Number, Session, examples, parse_pairs, with_session
 from headwater.cli.progress import Progress
 from headwater.delivery.client import admin
+from headwater.delivery.client.errors import BrokerUnreachableError
 from headwater.delivery.client.producer import Delivered, Producer
 
 _READ_BYTES = 1 << 18
@@ -170,6 +171,11 @@ class _Writing:
         self.count += self.waiting
         self.waiting = 0
 
+    def settle(self) -> None:
+        """After an error: count what the broker had acknowledged before it."""
+        self.count += sum(batch.record_count for batch in self._producer.take_delivered())
+        self.waiting = 0
+
 
 def _copy(writing: _Writing, read: Callable[[bytes], Entry], *, quiet: bool) -> None:
     descriptor = sys.stdin.fileno()
@@ -194,8 +200,10 @@ def _copy(writing: _Writing, read: Callable[[bytes], Entry], *, quiet: bool) -> 
                 writing.flush()
             bar.show(done, total)
         writing.flush()
-    except KafkaError as error:
-        error.message += f" (up to line {number}; {writing.count} written before are safe)"
+    except (KafkaError, BrokerUnreachableError) as error:
+        writing.settle()
+        error.message += f" (at line {number}; {output.count(writing.count, 'record')} written)"
+        error.hint = error.hint or "what was written stays; see it with: headwater tail TOPIC -e"
         raise
     finally:
         bar.close()

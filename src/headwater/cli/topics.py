@@ -14,6 +14,8 @@ from headwater.delivery.client import admin
 from headwater.delivery.client.admin import EARLIEST, LATEST, TOPIC_RESOURCE
 from headwater.delivery.client.cluster import Place, TopicInfo
 
+_INTERNAL = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
+
 # Where a config comes from, by DescribeConfigs' numbers.
 _SOURCES = {
     1: "topic",
@@ -165,6 +167,7 @@ def create(
     dry_run: bool,
 ) -> None:
     """Create topics."""
+    _leave_internal_alone(names)
     configs = parse_configs(pairs)
     results: list[dict[str, object]] = []
     for name in names:
@@ -284,6 +287,7 @@ def add_partitions(*, session: Session, name: str, total: int) -> None:
 @with_session
 def remove(*, session: Session, names: tuple[str, ...], yes: bool) -> None:
     """Delete topics with all their records."""
+    _leave_internal_alone(names)
     topics = [session.topic(name) for name in names]
     places = _places(*topics)
     first = admin.list_offsets(session.cluster, dict.fromkeys(places, EARLIEST))
@@ -344,3 +348,15 @@ def trim(*, session: Session, name: str, before: str, partition: int | None, yes
     )
     if not yes:
         output.note(f"{output.count(removed, 'record')} would go; do it with --yes")
+
+
+def _leave_internal_alone(names: tuple[str, ...]) -> None:
+    """Refuse topics that a broker keeps for itself: all groups would lose their offsets."""
+    for name in names:
+        if name in _INTERNAL:
+            raise CommandError(
+                Exit.NOT_ALLOWED,
+                "INTERNAL_TOPIC",
+                f"{name} is the broker's own, made and kept by it",
+                hint="to forget one group's offsets: headwater group rm GROUP",
+            )

@@ -41,7 +41,8 @@ def compile_where(text: str) -> Callable[[Message], bool]:
         tree = sqlglot.parse_one(text, read="spark")
     except errors.SqlglotError as error:
         first = re.sub(r"\x1b\[\d+m", "", str(error)).split("\n", 1)[0]
-        raise click.UsageError(f"--where cannot be read: {first}") from None
+        place = _without_class_names(first)
+        raise click.UsageError(f"--where cannot be read: {place}") from None
     evaluate = _compile(tree)
 
     def matches(message: Message) -> bool:
@@ -409,3 +410,10 @@ _BUILDERS: Mapping[type[sql.Expr], Callable[[Any], Evaluate]] = {
     sql.Coalesce: _coalesce,
     sql.Cast: _cast,
 }
+
+
+def _without_class_names(message: str) -> str:
+    """Say what is missing in the user's words; the parser names its own classes."""
+    return re.sub(
+        r"Required keyword: '\w+' missing for <class '[^']*'>", "something is missing", message
+    )

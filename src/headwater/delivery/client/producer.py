@@ -121,6 +121,10 @@ class Producer:
             BrokerUnreachableError: No broker answered until the time was up.
         """
         self._send_waiting()
+        return self.take_delivered()
+
+    def take_delivered(self) -> list[Delivered]:
+        """Return where batches went since the last flush; after an error, what was still safe."""
         delivered, self._delivered = self._delivered, []
         return delivered
 
