@@ -438,7 +438,9 @@ def _tell(result: dict[str, Any]) -> str:
             + ("nobody took over in time" if taken is None else f"taken over {taken:.1f} s later")
         )
     # From a clone the program is not on the PATH: say it the way that works.
-    program = "headwater" if shutil.which("headwater") else os.path.relpath(sys.argv[0])
+    called = Path(sys.argv[0])
+    on_path = called.name != "headwater" or shutil.which("headwater")
+    program = "headwater" if on_path else os.path.relpath(called)
     lines += ["", f"Now yours:  {program} up", f"            {program} topic create orders -p 3"]
     if not result["good"]:
         lines.append("\nThis is not what should have happened: please report it.")
