@@ -12,6 +12,7 @@ from headwater.base.record.records import Record, build_batch
 from headwater.delivery.client import admin
 from headwater.delivery.client.cluster import Cluster
 from headwater.delivery.client.connection import Connection
+from headwater.delivery.server.buffers import RequestMemory
 from headwater.delivery.wire.kafka import apis, framing, messages
 from headwater.testing.broker import EmbeddedBroker
 
@@ -100,3 +101,16 @@ def test_clients_that_vanish_while_they_wait_for_memory_give_theirs_back(
         time.sleep(0.01)
 
     assert broker.node.request_memory.used_bytes == 0
+
+
+def test_a_buffer_that_somebody_still_looks_at_can_grow() -> None:
+    memory = RequestMemory(-1)
+    buffer = memory.take(10)
+    buffer[:] = b"0123456789"
+    view = memoryview(buffer)
+
+    grown = memory.grow(buffer, 20)
+
+    assert (bytes(grown[:10]), len(grown), memory.used_bytes) == (b"0123456789", 20, 20)
+    assert bytes(view) == b"0123456789"
+    assert memory.grow(grown, 30) is grown

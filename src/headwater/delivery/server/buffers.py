@@ -33,11 +33,16 @@ class RequestMemory:
         self.used_bytes += len(buffer)
         return buffer
 
-    def grow(self, buffer: bytearray, size: int) -> None:
-        """Make a buffer longer in place; no view of it may exist."""
-        added = size - len(buffer)
-        buffer.extend(bytes(added))
-        self.used_bytes += added
+    def grow(self, buffer: bytearray, size: int) -> bytearray:
+        """Return a longer buffer with the same beginning, the same object where that can be."""
+        added = bytes(size - len(buffer))
+        self.used_bytes += len(added)
+        try:
+            buffer.extend(added)
+        except BufferError:
+            # Somebody still holds a view of its former use, such as the traceback of an error.
+            return buffer + added
+        return buffer
 
     def give_back(self, buffer: bytearray) -> None:
         """Let others have the memory."""

@@ -150,7 +150,8 @@ class Connection:
         assert frame is not None
         if self._frame_filled == len(frame):
             step = max(_FRAME_STEP_BYTES, 2 * len(frame))
-            self._listener.memory.grow(frame, min(step, self._frame_size))
+            frame = self._listener.memory.grow(frame, min(step, self._frame_size))
+            self._frame = frame
         with memoryview(frame) as view:
             received = self._socket.recv_into(view[self._frame_filled : self._frame_size])
         if not received:
