@@ -28,8 +28,6 @@ from headwater.log.topic import INTERNAL_TOPICS
 
 # How often the broker looks for files that retention or deletion has made removable.
 _UPKEEP_INTERVAL_MS = 1_000
-# How often readers who have seen no change look at the log itself again.
-_LOOK_AGAIN_MS = 60_000
 # How often a disk that stays full is complained of; clients that retry would fill the log.
 _COMPLAINT_INTERVAL_MS = 10_000
 
@@ -113,9 +111,6 @@ class Broker:
         # First of all: an error that nobody thought of must not be the end of all upkeep.
         again = self.timers.after(_UPKEEP_INTERVAL_MS, self._keep_up)
         now_ms = self.clock.now_ms()
-        if now_ms % _LOOK_AGAIN_MS < _UPKEEP_INTERVAL_MS:
-            # Retention moves log starts without telling: idle readers look again now and then.
-            self.topics.changes.count += 1
         failure = StorageError("the log cannot be written any more")
         try:
             self.topics.request_due_commits()

@@ -44,23 +44,13 @@ class Commits(Protocol):
         ...
 
 
-class Changes:
-    """Counts what readers of any partition could notice, so that an idle look can be repeated."""
-
-    __slots__ = ("count",)
-
-    def __init__(self) -> None:
-        self.count = 0
-
-
 class Partition:
     """A partition log with its waiters; what every dialect appends to and reads from."""
 
-    __slots__ = ("_changes", "_commits", "_in_round", "_waiting", "_watchers", "ended", "log")
+    __slots__ = ("_commits", "_in_round", "_waiting", "_watchers", "ended", "log")
 
-    def __init__(self, log: PartitionLog, commits: Commits, changes: Changes) -> None:
+    def __init__(self, log: PartitionLog, commits: Commits) -> None:
         self.log = log
-        self._changes = changes
         # The topic was deleted; whoever still holds the partition must not wait for it.
         self.ended = False
         self._commits = commits
@@ -134,7 +124,6 @@ class Partition:
 
     def wake(self) -> None:
         """Let every watcher look again."""
-        self._changes.count += 1
         failure: Exception | None = None
         for action in tuple(self._watchers):
             try:
@@ -145,7 +134,6 @@ class Partition:
             raise failure
 
     def _advanced(self) -> None:
-        self._changes.count += 1
         high_watermark = self.log.high_watermark
         waiting = self._waiting
         failure: Exception | None = None

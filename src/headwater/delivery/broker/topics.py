@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from headwater.base.errors import ErrorCode, KafkaError
 from headwater.base.settings import TopicConfig
-from headwater.delivery.broker.partition import Changes, Commits, Partition
+from headwater.delivery.broker.partition import Commits, Partition
 from headwater.log.store import LogStore, Topic
 
 
@@ -67,7 +67,6 @@ class Topics:
         self._when_deleted: list[Callable[[str], None]] = []
         # Grows with every change that clients can see, so that answers can be cached.
         self.version = 0
-        self.changes = Changes()
         for stored in store.topics.values():
             self._add(stored)
 
@@ -122,7 +121,7 @@ class Topics:
         stored = self._store.topics[name]
         topic.stored = stored
         for log in stored.partitions[len(topic.partitions) :]:
-            topic.partitions.append(Partition(log, self._commits, self.changes))
+            topic.partitions.append(Partition(log, self._commits))
         self.version += 1
 
     def set_configs(self, name: str, configs: Mapping[str, str]) -> None:
@@ -158,9 +157,7 @@ class Topics:
         return topic
 
     def _add(self, stored: Topic) -> BrokerTopic:
-        topic = BrokerTopic(
-            stored, [Partition(log, self._commits, self.changes) for log in stored.partitions]
-        )
+        topic = BrokerTopic(stored, [Partition(log, self._commits) for log in stored.partitions])
         self._by_name[stored.name] = topic
         self._by_id[stored.topic_id] = topic
         self.version += 1

@@ -64,9 +64,7 @@ class Connection:
         "client_id",
         "client_id_raw",
         "host",
-        "memo",
         "port",
-        "remembered",
     )
 
     def __init__(self, listener: "Listener", sock: socket.socket, host: str, port: int) -> None:
@@ -78,9 +76,6 @@ class Connection:
         self.client_id: str | None = None
         self.client_id_raw: bytes | None = None
         self.active_ms = listener.clock.monotonic_ms()
-        self.memo: Any = None
-        # The last large request as bytes and as message: consumers repeat themselves.
-        self.remembered: tuple[int, bytes, Any] = (-1, b"", None)
         self._slots: deque[Call] = deque()
         self._blocking = 0
         self._backlog: deque[memoryview] = deque()

@@ -14,10 +14,6 @@ from headwater.delivery.dialects.kafka.call import Call
 from headwater.delivery.server.connection import Connection
 from headwater.delivery.wire.kafka import apis, framing
 
-# Smaller fetches are not worth remembering, larger ones not the memory.
-_REMEMBERED_BYTES_MIN = 2_048
-_REMEMBERED_BYTES_MAX = 1 << 20
-
 
 class Dispatcher:
     """Finds the handler of each request and encodes its answer."""
@@ -44,33 +40,10 @@ class Dispatcher:
                 raise MalformedMessageError(error.message) from error
             self._answer_in_oldest_form(connection, error.correlation_id)
             return
-        request = self._decode(connection, header, frame, position)
+        request, _ = apis.codec(header.api_key, version).decode_request(frame, position)
         call = Call(self._broker, connection, header)
         connection.add(call)
         module.handle(call, request)
-
-    def _decode(
-        self,
-        connection: Connection,
-        header: framing.RequestHeader,
-        frame: memoryview,
-        position: int,
-    ) -> Any:  # noqa: ANN401 - any message class
-        """Decode the message, unless it is the very fetch that the connection sent before.
-
-        A consumer of a thousand idle partitions sends the same 40 kB twice a second.
-        """
-        decode = apis.codec(header.api_key, header.api_version).decode_request
-        if header.api_key != apis.FETCH or not (
-            _REMEMBERED_BYTES_MIN <= len(frame) <= _REMEMBERED_BYTES_MAX
-        ):
-            return decode(frame, position)[0]
-        version, body, request = connection.remembered
-        sent = bytes(frame[position:])
-        if version != header.api_version or sent != body:
-            request, _ = decode(frame, position)
-            connection.remembered = (header.api_version, sent, request)
-        return request
 
     def encode(self, call: Call, response: Any) -> list[Any]:  # noqa: ANN401 - any message class
         """Return the answer's frame as parts."""

@@ -46,7 +46,6 @@ class Line:
     """A connection that keeps what it is told."""
 
     def __init__(self) -> None:
-        self.memo: object = None
         self.host = "/127.0.0.1"
         self.answers: list[tuple[Call, Any]] = []
         self.muted_ms = 0

@@ -35,67 +35,32 @@ _Topic = messages.FetchResponse.FetchableTopicResponse
 _Partition = messages.FetchResponse.PartitionData
 
 
-class _Plan:
-    """What a fetch wants, found again when the same connection asks the same.
-
-    Attributes:
-        idle: The findings and the answer of the last time, if nothing was there to be read, and
-            how many changes had been counted by then: while that number stands, both still hold.
-    """
-
-    __slots__ = ("idle", "limits", "request", "topics_version", "wanted")
-
-    def __init__(self, call: Call, request: messages.FetchRequest) -> None:
-        self.request = request
-        self.topics_version = call.broker.topics.version
-        self.wanted = _wanted(call, request)
-        max_bytes = min(request.max_bytes, call.broker.settings.fetch_max_bytes)
-        self.limits = Limits(
-            # Whoever wants more than fits into an answer would wait in vain.
-            min(request.min_bytes, max_bytes),
-            max_bytes,
-            request.max_wait_ms,
-            request.isolation_level == _READ_COMMITTED,
-        )
-        self.idle: tuple[int, list[Found], messages.FetchResponse] | None = None
-
-
 def handle(call: Call, request: messages.FetchRequest) -> None:
     """Answer with what is there, or wait for it."""
     if request.session_epoch not in _FULL_FETCH_EPOCHS:
         # We never hand out a session, so this one is from another broker or another life.
         call.reply(messages.FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
         return
-    topics = call.broker.topics
-    plan = call.memo
-    if (
-        not isinstance(plan, _Plan)
-        or plan.request is not request
-        or plan.topics_version != topics.version
-    ):
-        plan = call.memo = _Plan(call, request)
-    limits = plan.limits
-    changes = topics.changes.count
-    if plan.idle is not None and plan.idle[0] == changes:
-        found, enough = plan.idle[1], False
-    else:
-        plan.idle = None
-        found, enough = collect(plan.wanted, limits)
-    if enough or limits.max_wait_ms <= 0 or all(each.partition is None for each in plan.wanted):
-        call.reply(_response(request, limits, found))
+    wanted = _wanted(call, request)
+    max_bytes = min(request.max_bytes, call.broker.settings.fetch_max_bytes)
+    limits = Limits(
+        # Whoever wants more than fits into an answer would wait in vain.
+        min(request.min_bytes, max_bytes),
+        max_bytes,
+        request.max_wait_ms,
+        request.isolation_level == _READ_COMMITTED,
+    )
+    found, enough = collect(wanted, limits)
+    if enough or limits.max_wait_ms <= 0 or all(each.partition is None for each in wanted):
+        _answer(call, request, limits, found)
         return
-
-    def answer(later: list[Found]) -> None:
-        if plan.idle is not None and later is plan.idle[1]:
-            call.reply(plan.idle[2])
-            return
-        response = _response(request, limits, later)
-        if later is found and all(each.records is None for each in found):
-            # Nothing has happened: the next fetch of the same will find the same.
-            plan.idle = (changes, found, response)
-        call.reply(response)
-
-    poll = LongPoll(plan.wanted, found, limits, call.broker.timers, answer)
+    poll = LongPoll(
+        wanted,
+        found,
+        limits,
+        call.broker.timers,
+        lambda later: _answer(call, request, limits, later),
+    )
     call.on_cancel(poll.cancel)
 
 
@@ -125,9 +90,7 @@ def _wanted(call: Call, request: messages.FetchRequest) -> list[Wanted]:
     return wanted
 
 
-def _response(
-    request: messages.FetchRequest, limits: Limits, found: list[Found]
-) -> messages.FetchResponse:
+def _answer(call: Call, request: messages.FetchRequest, limits: Limits, found: list[Found]) -> None:
     response = messages.FetchResponse()
     findings = iter(found)
     for asked_topic in request.topics:
@@ -145,7 +108,7 @@ def _response(
             answer.records = finding.records if finding.records is not None else b""
             partitions.append(answer)
         response.responses.append(_Topic(asked_topic.topic, asked_topic.topic_id, partitions))
-    return response
+    call.reply(response)
 
 
 def _aborted(

@@ -15,8 +15,6 @@ class Line(Protocol):
     """The connection that a call came by."""
 
     host: str
-    # What a dialect wants to find again when the same request comes again on this line.
-    memo: Any
 
     def answer(self, call: "Call", response: Any) -> None:  # noqa: ANN401 - any message class
         """Send the response when all earlier ones on the same connection are sent."""
@@ -65,15 +63,6 @@ class Call:
     def client_host(self) -> str:
         """The address that the client speaks from, as Kafka writes it."""
         return self._line.host
-
-    @property
-    def memo(self) -> Any:  # noqa: ANN401 - the handler knows what it left there
-        """What the last handler that used it has left on this connection."""
-        return self._line.memo
-
-    @memo.setter
-    def memo(self, memo: Any) -> None:  # noqa: ANN401
-        self._line.memo = memo
 
     def reply(self, response: Any) -> None:  # noqa: ANN401 - any message class
         """Answer; None means that the client expects no answer (acks=0)."""

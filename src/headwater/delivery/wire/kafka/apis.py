@@ -15,7 +15,6 @@ from headwater.base.schema import codec as message_codec
 from headwater.delivery.wire.kafka import messages
 
 PRODUCE = 0
-FETCH = 1
 API_VERSIONS = 18
 
 
