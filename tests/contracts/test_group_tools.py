@@ -6,7 +6,7 @@ import pytest
 
 from headwater.base.errors import ErrorCode
 from headwater.delivery.wire.kafka import messages
-from tests.contracts.kit import Subject, Talk, Topic, code, create_topic, unique
+from tests.contracts.kit import HEADWATER, Subject, Talk, Topic, code, create_topic, unique
 from tests.contracts.members import (
     CONSUMER,
     RANGE,
@@ -101,12 +101,18 @@ def test_a_group_that_has_only_offsets(talk: Talk, group: str, topic: Topic) -> 
     assert (answer.protocol_type, answer.protocol_data) == ("", "")
 
 
-def test_a_group_whose_first_member_was_only_announced(talk: Talk, group: str) -> None:
+def test_a_group_whose_first_member_was_only_announced(
+    broker: Subject, talk: Talk, group: str
+) -> None:
     talk.ask(join_request(group), 9)
 
     (answer,) = describe(talk, group)
 
-    assert (code(answer), answer.group_state, answer.protocol_type) == (NONE, "Empty", "")
+    # Apache Kafka shows such a group only once its log has moved on.
+    states = {"Empty"} if broker.name == HEADWATER else {"Empty", "Dead"}
+    assert answer.group_state in states
+    if answer.group_state == "Empty":
+        assert (code(answer), answer.protocol_type) == (NONE, "")
 
 
 @pytest.mark.parametrize("version", range(7))

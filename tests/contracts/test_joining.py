@@ -186,7 +186,9 @@ def test_a_refused_founder(broker: Subject, talk: Talk, group: str) -> None:
 
     (answer,) = talk.ask(messages.DescribeGroupsRequest([group]), 6).groups
 
-    assert answer.group_state == broker.expected("join: what a refused founder leaves behind")
+    expected = broker.expected("join: what a refused founder leaves behind")
+    # Apache Kafka shows a group that it has only announced once its log has moved on.
+    assert answer.group_state in {expected, "Dead"}
 
 
 def test_a_member_that_asks_again_while_it_waits(broker: Subject, talk: Talk, group: str) -> None:

@@ -35,7 +35,8 @@ def test_members_come_crash_and_leave(
         group.leave(third)
         left_s = group.settle()
         assert left_s * 1_000 < LONG_SESSION_MS / 3, "a member that leaves is not waited for"
-        group.check_that_nothing_is_lost()
+        # kcat commits what it has taken off the wire, printed or not.
+        group.check_that_nothing_is_lost(unseen_max=20 if client == "kcat" else 0)
 
         if not first.commits_refused and not third.commits_refused and client != "kcat":
             assert not read_by([first]) & read_by([third]), "read again what was committed"
