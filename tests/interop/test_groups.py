@@ -35,8 +35,9 @@ def test_members_come_crash_and_leave(
         group.leave(third)
         left_s = group.settle()
         assert left_s * 1_000 < LONG_SESSION_MS / 3, "a member that leaves is not waited for"
-        # kcat commits what it has taken off the wire, printed or not.
-        group.check_that_nothing_is_lost(unseen_max=20 if client == "kcat" else 0)
+        # librdkafka notes an offset for its next commit when it hands a record over, before kcat
+        # prints it: the one record between the two may go with the kill.
+        group.check_that_nothing_is_lost(unseen_max=1 if client == "kcat" else 0)
 
         if not first.commits_refused and not third.commits_refused and client != "kcat":
             assert not read_by([first]) & read_by([third]), "read again what was committed"
