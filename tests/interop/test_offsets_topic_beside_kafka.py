@@ -13,7 +13,7 @@ from headwater.base.errors import ErrorCode
 from headwater.base.record.batch import scan
 from headwater.base.record.records import iterate
 from headwater.delivery.broker.formats.envelope import key_number
-from headwater.delivery.broker.groups.offsets_topic import partition_for
+from headwater.delivery.broker.state_topic import partition_for
 from headwater.delivery.wire.kafka.messages import CreateTopicsRequest
 from headwater.testing.broker import EmbeddedBroker
 from tests import peers

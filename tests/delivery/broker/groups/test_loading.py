@@ -9,9 +9,9 @@ from headwater.base.errors import ErrorCode
 from headwater.base.record.batch import parse_header
 from headwater.base.record.records import Record, build_batch, iterate
 from headwater.delivery.broker.formats import envelope
-from headwater.delivery.broker.groups.offsets_topic import java_string_hash, partition_for
 from headwater.delivery.broker.groups.states import GroupState
 from headwater.delivery.broker.groups.values import Protocol
+from headwater.delivery.broker.state_topic import java_string_hash, partition_for
 from tests.delivery.broker.groups.world import (
     GROUP,
     Consumer,
@@ -335,7 +335,7 @@ def test_a_log_larger_than_one_read_is_loaded_whole(world: World) -> None:
     for partition in range(4):
         world.commit(partition, partition=partition)
 
-    with patch("headwater.delivery.broker.groups.offsets_topic._READ_BYTES", 1):
+    with patch("headwater.delivery.broker.state_topic._READ_BYTES", 1):
         world.crash()
 
     assert [world.committed(partition) for partition in range(4)] == [0, 1, 2, 3]

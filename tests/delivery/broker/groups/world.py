@@ -81,7 +81,9 @@ class FakePartition:
             self.settle()
         return SimpleNamespace(base_offset=base_offset, last_offset=log.log_end_offset - 1)
 
-    def when_durable(self, last_offset: int, action: Callable[[], None]) -> None:
+    def when_durable(
+        self, last_offset: int, action: Callable[[], None], _: Callable[[], None] | None = None
+    ) -> None:
         if self.log.high_watermark > last_offset:
             action()
         else:

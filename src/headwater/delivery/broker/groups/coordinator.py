@@ -20,7 +20,7 @@ from headwater.delivery.broker.groups.offset_store import (
     PartitionKey,
 )
 from headwater.delivery.broker.groups.offsets import Offsets
-from headwater.delivery.broker.groups.offsets_topic import OffsetsTopic
+from headwater.delivery.broker.groups.offsets_topic import new_offsets_topic
 from headwater.delivery.broker.groups.rebalancing import Rebalancing
 from headwater.delivery.broker.groups.records import decode_entry
 from headwater.delivery.broker.groups.states import GroupState
@@ -35,6 +35,7 @@ from headwater.delivery.broker.groups.values import (
     SyncResult,
 )
 from headwater.delivery.broker.groups.waiting import Waiting
+from headwater.delivery.broker.state_topic import StateTopic
 from headwater.delivery.broker.topics import Topics
 
 _log = logging.getLogger(__name__)
@@ -68,7 +69,7 @@ class Groups:
     ) -> None:
         self._settings = settings
         self._timers = timers
-        self._log = OffsetsTopic(topics, settings, clock)
+        self._log = StateTopic(new_offsets_topic(settings), topics, clock)
         self._store = OffsetStore()
         self._table = GroupTable(clock, self._store)
         self._rebalancing = Rebalancing(

@@ -4,14 +4,9 @@ This file alone states these needs; everything here can be doubled in a test.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-
-class Entry(NamedTuple):
-    """One record for the offsets topic; without a value it is a tombstone."""
-
-    key: bytes
-    value: bytes | None
+from headwater.delivery.broker.state_topic import Entry
 
 
 class GroupSettings(Protocol):

@@ -30,7 +30,6 @@ from headwater.delivery.broker.formats.records import (
 )
 from headwater.delivery.broker.groups.group import Group
 from headwater.delivery.broker.groups.member import Member
-from headwater.delivery.broker.groups.needs import Entry
 from headwater.delivery.broker.groups.offset_store import (
     NO_EXPIRY,
     CommittedOffset,
@@ -38,6 +37,7 @@ from headwater.delivery.broker.groups.offset_store import (
 )
 from headwater.delivery.broker.groups.states import GroupState
 from headwater.delivery.broker.groups.values import Protocol
+from headwater.delivery.broker.state_topic import Entry
 
 _LEGACY_OFFSET_KEY: Final = 0
 _OFFSET_KEY: Final = 1

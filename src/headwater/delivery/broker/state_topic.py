@@ -1,0 +1,140 @@
+"""The internal topics in which the broker keeps its own state: one class for all of them.
+
+This file alone decides which partition an owner's records belong to, when such a topic comes into
+being, and how records get in and out of it. It does not look into the records: whose state it is
+and what it means, the owners know.
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from headwater.base.clock import Clock
+from headwater.base.errors import CorruptRecordError
+from headwater.base.record.batch import parse_header, scan
+from headwater.base.record.records import Record, build_batch, iterate
+from headwater.delivery.broker.partition import Partition
+from headwater.delivery.broker.topics import BrokerTopic, NewTopic, Topics
+
+_log = logging.getLogger(__name__)
+
+_READ_BYTES: Final = 4 * 1024 * 1024
+
+
+class Entry(NamedTuple):
+    """One record of an owner's state; without a value it is a tombstone."""
+
+    key: bytes
+    value: bytes | None
+
+
+class StateTopic:
+    """Writes records of owners, such as groups; reads the newest of each key back."""
+
+    def __init__(self, wanted: NewTopic, topics: Topics, clock: Clock) -> None:
+        """Serve the topic that looks as ``wanted``; it is created when it is first needed."""
+        self.name = wanted.name
+        self._wanted = wanted
+        self._topics = topics
+        self._clock = clock
+
+    def append(
+        self,
+        owner: str,
+        entries: Sequence[Entry],
+        when_durable: Callable[[], None],
+        failed: Callable[[], None] | None = None,
+    ) -> None:
+        """Write records of one owner as one batch; run the action when they are durable.
+
+        When the disk fails meanwhile, ``failed`` runs instead.
+
+        Raises:
+            KafkaError: Nothing was written, and no action will run.
+        """
+        partition = self._topic().partitions[self.partition_of(owner)]
+        now_ms = self._clock.now_ms()
+        batch = build_batch([Record(0, now_ms, key, value) for key, value in entries])
+        appended = partition.append(batch, parse_header(batch))
+        partition.when_durable(appended.last_offset, when_durable, failed)
+
+    def partition_of(self, owner: str) -> int:
+        """Return the number of the partition that an owner's records go to."""
+        return partition_for(owner, len(self._topic().partitions))
+
+    def when_settled(self, owner: str, action: Callable[[], None]) -> None:
+        """Run the action when all that was appended for the owner so far is durable."""
+        topic = self._topics.get(self.name)
+        if topic is None:
+            action()
+            return
+        partition = topic.partitions[partition_for(owner, len(topic.partitions))]
+        partition.when_durable(partition.log.log_end_offset - 1, action)
+
+    def newest(self) -> dict[bytes, bytes]:
+        """Return the last value of every key that has not been deleted since.
+
+        The topic may hold a thousand records for each that counts, so keys are compared as bytes
+        and only what is left is worth decoding.
+        """
+        newest: dict[bytes, bytes] = {}
+        topic = self._topics.get(self.name)
+        if topic is not None:
+            for partition in topic.partitions:
+                self._read_all(partition, newest)
+        return newest
+
+    def _topic(self) -> BrokerTopic:
+        return self._topics.get(self.name) or self._topics.create([self._wanted])[0]
+
+    def _read_all(self, partition: Partition, newest: dict[bytes, bytes]) -> None:
+        log = partition.log
+        offset, end = log.log_start_offset, log.log_end_offset
+        while offset < end:
+            extent = log.read(offset, _READ_BYTES, upto_offset=end, at_least_one=True)
+            if extent is None:
+                break
+            data = extent.read()
+            reached = offset
+            for position, header in scan(data):
+                reached = header.next_offset
+                if header.is_control:
+                    continue
+                try:
+                    records = iterate(data, position)
+                except CorruptRecordError as error:
+                    _log.warning(
+                        "%s-%d: batch at offset %d is unreadable and was skipped: %s",
+                        self.name,
+                        log.partition,
+                        header.base_offset,
+                        error.message,
+                    )
+                    continue
+                for _, _, key, value, _ in records:
+                    if key is None:
+                        continue
+                    if value is None:
+                        newest.pop(key, None)
+                    else:
+                        newest[key] = value
+            assert reached > offset, "a read always brings at least one batch"
+            offset = reached
+
+
+@lru_cache(maxsize=4096)
+def partition_for(owner: str, partition_count: int) -> int:
+    """Return the partition of an owner, the same that Kafka would choose."""
+    value = java_string_hash(owner)
+    # Kafka's own absolute value: the smallest number has none, and counts as 0.
+    return 0 if value == -(1 << 31) else abs(value) % partition_count
+
+
+def java_string_hash(text: str) -> int:
+    """Return what Java's ``String.hashCode`` says: 31-adic over UTF-16 units, 32 bits, signed."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = (value * 31 + (high << 8 | low)) & 0xFFFF_FFFF
+    return value - (1 << 32) if value >> 31 else value
