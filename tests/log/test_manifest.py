@@ -39,11 +39,20 @@ CHANGES: list[Callable[[Manifest], None]] = [
     lambda m: m.record(manifest.topic_configured("topic1", {"segment.bytes": "99"})),
     lambda m: m.record(manifest.broker_configured({"log.retention.ms": "1"})),
     lambda m: m.record(manifest.producer_ids_reserved(1000)),
+    lambda m: m.record(manifest.features_changed({"transaction.version": 1})),
     lambda m: m.record(manifest.topic_deleted("topic2", directories=True)),
     lambda m: m.record(manifest.topics_created([topic(3)])),
     lambda m: m.record(manifest.topic_deleted("topic3", directories=False)),
     lambda m: m.record(manifest.deletions_finished([topic(2).topic_id])),
 ]
+
+
+def fill(journal: Manifest) -> None:
+    """Bring the journal to one byte before its fold."""
+    empty = len(manifest._encode(9, manifest.broker_configured({"a": ""})))
+    behind = journal._file.size() - journal._image_bytes
+    value = "x" * (journal._image_bytes - behind - empty)
+    journal.record(manifest.broker_configured({"a": value}))
 
 
 def frame(payload: bytes, version: int = manifest.VERSION) -> bytes:
@@ -69,10 +78,11 @@ class TestJournal:
         assert image.deletions == {}
         assert image.broker_configs == {"log.retention.ms": "1"}
         assert image.next_producer_id == 1000
+        assert (image.feature_levels, image.features_epoch) == ({"transaction.version": 1}, 1)
 
     def test_a_deletion_is_remembered_until_it_is_finished(self) -> None:
         journal = open_manifest(MemoryDisk())
-        for change in CHANGES[:7]:
+        for change in CHANGES[:8]:
             change(journal)
 
         assert list(journal.image.topics) == ["topic1"]
@@ -158,7 +168,7 @@ class TestFolding:
             disk = MemoryDisk()
             journal = open_manifest(disk)
             journal.record(manifest.producer_ids_reserved(1000))
-            journal.record(manifest.broker_configured({"a": "x" * 60}))
+            fill(journal)
             return disk, journal
 
         disk, journal = prepare()
@@ -174,7 +184,7 @@ class TestFolding:
                 found = open_manifest(disk.crash(seed))
 
                 assert found.image.next_producer_id == 2000
-                assert found.image.broker_configs == {"a": "x" * 60}
+                assert found.image.broker_configs == journal.image.broker_configs
 
     @pytest.mark.parametrize("step", range(3, 8))
     @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
@@ -184,7 +194,7 @@ class TestFolding:
         monkeypatch.setattr(manifest, "_FOLD_AT_LEAST_BYTES", 0)
         disk = MemoryDisk()
         journal = open_manifest(disk)
-        journal.record(manifest.broker_configured({"a": "x" * 100}))
+        fill(journal)
         disk.fail_at(disk.operations + step, OSError(code, "fault"))
         try:
             journal.record(manifest.producer_ids_reserved(2000))
@@ -377,3 +387,17 @@ class TestVersions:
         assert found.next_producer_id == 2000
         assert found.topics["orders"].topic_id == (1).to_bytes(16, "big")
         assert found.topics["orders"].configs == {"retention.ms": "5"}
+        assert (found.feature_levels, found.features_epoch) == ({}, 0)
+
+    def test_version_1_goes_on_as_version_2(self) -> None:
+        disk = MemoryDisk()
+        image = (
+            b'{"number":1,"change":"image","cluster_id":"c","directory_id":"d","node_epoch":3,'
+            b'"topics":[],"deletions":[],"broker_configs":{},"next_producer_id":1000}'
+        )
+        disk.open(PATH, create=True).append([frame(image, 1)])
+        for level in (1, 0):
+            open_manifest(disk).record(manifest.features_changed({"transaction.version": level}))
+        found = open_manifest(disk).image
+
+        assert (found.feature_levels, found.features_epoch) == ({"transaction.version": 0}, 2)

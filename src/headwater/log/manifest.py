@@ -1,4 +1,4 @@
-"""What exists: cluster id, topics and their ids, configs, and how far producer ids are given out.
+"""What exists: cluster id, topics and their ids, configs, features, and how far producer ids go.
 
 This file alone decides how metadata is kept on disk. It knows no partition, no record and no
 directory but its own file. State changes only by ``Manifest.record``: the change is on disk, and
@@ -40,7 +40,7 @@ from headwater.base.errors import HeadwaterError, StorageError
 from headwater.base.record.crc import crc32c
 from headwater.base.uuids import uuid_from_text, uuid_to_text
 
-VERSION: Final = 1
+VERSION: Final = 2
 PRODUCER_ID_BLOCK: Final = 1000
 """As in Kafka: one synced entry pays for a thousand producers; a crash wastes the rest."""
 
@@ -57,7 +57,15 @@ logger = logging.getLogger(__name__)
 
 Payload = dict[str, Any]
 
-_UPGRADES: Mapping[int, Callable[[Payload], Payload]] = {}
+
+def _upgrade_from_1(payload: Payload) -> Payload:
+    """Add what version 1 did not know; its changes mean what they meant."""
+    if payload.get("change") == "image":
+        payload |= {"feature_levels": {}, "features_epoch": 0}
+    return payload
+
+
+_UPGRADES: Mapping[int, Callable[[Payload], Payload]] = {1: _upgrade_from_1}
 """By the version before the current one: how to read a payload of it."""
 
 
@@ -87,6 +95,8 @@ class Image:
         deletions: Deleted topics whose directories may still be there, by id.
         broker_configs: What was set on the running broker.
         next_producer_id: The first producer id that no block covers.
+        feature_levels: The levels of features that were changed.
+        features_epoch: How often levels were changed.
     """
 
     cluster_id: str
@@ -96,6 +106,8 @@ class Image:
     deletions: dict[bytes, TopicEntry] = field(default_factory=dict)
     broker_configs: dict[str, str] = field(default_factory=dict)
     next_producer_id: int = 0
+    feature_levels: dict[str, int] = field(default_factory=dict)
+    features_epoch: int = 0
 
 
 def started(epoch: int) -> Payload:
@@ -139,6 +151,11 @@ def producer_ids_reserved(upto: int) -> Payload:
     return {"change": "producer_ids_reserved", "upto": upto}
 
 
+def features_changed(levels: Mapping[str, int]) -> Payload:
+    """Return the change that replaces the levels of features."""
+    return {"change": "features_changed", "levels": dict(levels)}
+
+
 def _whole(image: Image) -> Payload:
     return {
         "change": "image",
@@ -149,6 +166,8 @@ def _whole(image: Image) -> Payload:
         "deletions": [_topic_to_json(topic) for topic in image.deletions.values()],
         "broker_configs": image.broker_configs,
         "next_producer_id": image.next_producer_id,
+        "feature_levels": image.feature_levels,
+        "features_epoch": image.features_epoch,
     }
 
 
@@ -163,6 +182,8 @@ def _read_whole(payload: Payload) -> Image:
         deletions={topic.topic_id: topic for topic in deletions},
         broker_configs=payload["broker_configs"],
         next_producer_id=payload["next_producer_id"],
+        feature_levels=payload["feature_levels"],
+        features_epoch=payload["features_epoch"],
     )
 
 
@@ -191,6 +212,9 @@ def _apply(image: Image, payload: Payload) -> None:
             image.broker_configs = payload["configs"]
         case "producer_ids_reserved":
             image.next_producer_id = payload["upto"]
+        case "features_changed":
+            image.feature_levels = payload["levels"]
+            image.features_epoch += 1
         case unknown:
             raise ValueError(f"no change is called {unknown!r}")
 
