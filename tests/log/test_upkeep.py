@@ -108,7 +108,7 @@ class TestUpkeep:
         for topic in topics:
             append(topic.partitions[0])
             commit(topic.partitions[0])
-        steps = store._checkpoint_steps()
+        steps = store._upkeep.checkpoint_steps()
         next(steps)
         store.delete_topic("b")
         for _ in steps:

@@ -1,8 +1,8 @@
 """The data directory: which partitions exist, and what is true of them after any crash.
 
-This file alone decides how a data directory is laid out, opened, recovered, checkpointed and
-closed. It knows nothing of the inside of a partition (``partition``) or of the journal
-(``manifest``), and nothing of who asks.
+This file alone decides how a data directory is laid out, opened, recovered and closed. It knows
+nothing of the inside of a partition (``partition``) or of the journal (``manifest``), nothing of
+what recurs while it is open (``upkeep``), and nothing of who asks.
 
     <data>/VERSION                                the layout; a newer one is refused
     <data>/log/.lock                              one process at a time
@@ -26,25 +26,21 @@ What holds whenever the power goes:
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Self
 
 from headwater.base.chance import Chance, random_uuid
 from headwater.base.clock import Clock
-from headwater.base.disk import DirectoryLock, Disk, may_pass
+from headwater.base.disk import DirectoryLock, Disk
 from headwater.base.errors import ErrorCode, HeadwaterError, KafkaError, StorageError
 from headwater.base.settings import BrokerSettings, TopicConfig
 from headwater.log import manifest
 from headwater.log.checkpoints import (
     CLEAN_SHUTDOWN,
-    HIGH_WATERMARKS,
     LOG_STARTS,
     META_PROPERTIES,
     RECOVERY_POINTS,
-    Key,
     OffsetFiles,
-    above_zero,
     read_clean_shutdown,
     write_clean_shutdown,
     write_meta_properties,
@@ -55,15 +51,12 @@ from headwater.log.layout import check_layout, make_directory, upgrade_layout
 from headwater.log.manifest import PRODUCER_ID_BLOCK, Manifest, ManifestDamagedError, TopicEntry
 from headwater.log.partition import PartitionLog
 from headwater.log.recovery import tell_missing
-from headwater.log.removal import Removal
 from headwater.log.topic import Topic
+from headwater.log.upkeep import Upkeep
 
 __all__ = ["JOURNAL", "LogStore", "Recovery", "Topic"]
 
 JOURNAL: Final = "headwater.journal"
-
-_UPKEEP_BUDGET_MS: Final = 20
-"""How long one call of ``work_due`` may hold up everybody else; heartbeats bear five times that."""
 
 logger = logging.getLogger(__name__)
 
@@ -115,14 +108,8 @@ class LogStore:
         self._lock: DirectoryLock
         self._manifest: Manifest
         self._deletions: Deletions
-        self._recovery_points: dict[Key, int] = {}
         self._offsets: OffsetFiles
-        self._upkeep: Iterator[None] | None = None
-        # Whether retention has raised a log start that no checkpoint has yet.
-        self._starts_moved = False
-        self._removal = Removal()
-        self._retention_due_ms = 0
-        self._checkpoint_due_ms = 0
+        self._upkeep: Upkeep
 
     @classmethod
     def open(
@@ -198,12 +185,27 @@ class LogStore:
         return self._manifest.image.broker_configs
 
     @property
+    def feature_levels(self) -> Mapping[str, int]:
+        """The levels of features that somebody chose."""
+        return self._manifest.image.feature_levels
+
+    @property
+    def features_epoch(self) -> int:
+        """How often levels of features were chosen."""
+        return self._manifest.image.features_epoch
+
+    @property
     def failed(self) -> bool:
         """Whether the disk failed, so that nothing more can be promised and the broker must stop.
 
         A disk that is merely full does not count.
         """
-        return self._failed or self._manifest.failed or any(log.failure for log in self.logs())
+        return (
+            self._failed
+            or self._manifest.failed
+            or self._upkeep.failed
+            or any(log.failure for log in self.logs())
+        )
 
     def volume_bytes(self) -> tuple[int, int]:
         """Return how much the volume holds, and how much of it is free for us."""
@@ -235,8 +237,7 @@ class LogStore:
             self._check_new_topic(name, partitions, overrides)
             for name, partitions, overrides in new_topics
         ]
-        with self._writing("the checkpoints"):
-            self._offsets.forget_topics({name for name, _, _ in new_topics})
+        self._upkeep.forget_topics({name for name, _, _ in new_topics})
         entries = [
             TopicEntry(name, random_uuid(self._chance), partitions, dict(overrides))
             for name, partitions, overrides in new_topics
@@ -264,7 +265,7 @@ class LogStore:
         del self._topics[name]
         del self._by_id[topic.topic_id]
         for log in topic.partitions:
-            self._recovery_points.pop((name, log.partition), None)
+            self._upkeep.recovery_points.pop((name, log.partition), None)
             log.abandon()
         delay_ms = topic.config.file_delete_delay_ms
         self._deletions.add(topic.topic_id, directories, delay_ms=delay_ms)
@@ -303,6 +304,10 @@ class LogStore:
         self._keep_dropped(*self._topics.values())
         self._manifest.record(manifest.broker_configured(configs))
 
+    def set_feature_levels(self, levels: Mapping[str, int]) -> None:
+        """Replace the levels of features; what they mean is the caller's affair."""
+        self._manifest.record(manifest.features_changed(levels))
+
     @property
     def topic_defaults(self) -> TopicConfig:
         """What holds for a topic that does not say otherwise."""
@@ -337,8 +342,7 @@ class LogStore:
         Raises:
             StorageError: The disk failed or is full; the trim may be undone by a crash.
         """
-        starts = {(log.topic, log.partition): log.log_start_offset for log in self.logs()}
-        self._record(LOG_STARTS, above_zero(starts))
+        self._upkeep.record_log_starts()
 
     # Upkeep.
 
@@ -348,12 +352,12 @@ class LogStore:
         Raises:
             StorageError: The disk failed or is full; the old recovery points hold.
         """
-        for _ in self._checkpoint_steps():
+        for _ in self._upkeep.checkpoint_steps():
             pass
 
     def make_room(self) -> None:
         """Room is needed now: the next upkeep applies retention and frees it without delay."""
-        self._removal.hurry()
+        self._upkeep.hurry()
 
     def work_due(self, now_ms: int) -> bool:
         """Do what is due of retention, removal and checkpoints, for a few milliseconds at most.
@@ -369,25 +373,13 @@ class LogStore:
         Raises:
             StorageError: The disk failed; the broker must stop.
         """
-        deadline_ms = self._clock.monotonic_ms() + _UPKEEP_BUDGET_MS
-        if self._upkeep is None:
-            self._upkeep = self._upkeep_steps(now_ms)
         try:
-            for _ in self._upkeep:
-                if self._clock.monotonic_ms() >= deadline_ms:
-                    break
-            else:
-                self._upkeep = None
-            if self._starts_moved:
-                self.persist_log_starts()
-                self._starts_moved = False
-        except (OSError, StorageError) as error:
-            self._upkeep = None
-            self._failed = self._failed or (isinstance(error, OSError) and not may_pass(error))
+            return self._upkeep.work_due(now_ms)
+        except StorageError as error:
             if self.failed:
                 raise StorageError(f"upkeep failed: {error}") from error
             logger.warning("upkeep is put off: %s", error)
-        return self._upkeep is not None
+            return False
 
     def abandon(self) -> None:
         """Let go after a failed sync: nothing more is written, and the next start scans."""
@@ -407,9 +399,10 @@ class LogStore:
             if not self.failed:
                 for log in self.logs():
                     log.close()
-                    self._recovery_points[log.topic, log.partition] = log.log_end_offset
-                self._record_offsets()
-                with self._writing(CLEAN_SHUTDOWN):
+                    key = (log.topic, log.partition)
+                    self._upkeep.recovery_points[key] = log.log_end_offset
+                self._upkeep.record_offsets()
+                with self._upkeep.writing(CLEAN_SHUTDOWN):
                     path = f"{self.directory}/{CLEAN_SHUTDOWN}"
                     write_clean_shutdown(self._disk, path, self.node_epoch)
         finally:
@@ -444,10 +437,15 @@ class LogStore:
         self._offsets = OffsetFiles(disk, directory)
         self._deletions = Deletions(disk, directory, self._manifest, self._clock)
         self._deletions.sort_out(found, self._chance)
+        self._upkeep = Upkeep(
+            directory,
+            self._topics,
+            offsets=self._offsets,
+            deletions=self._deletions,
+            settings=self._settings,
+            clock=self._clock,
+        )
         self._open_topics(progress, clean=clean)
-        now_ms = self._clock.monotonic_ms()
-        self._retention_due_ms = now_ms + self._settings.log_retention_check_interval_ms
-        self._checkpoint_due_ms = now_ms + self._settings.log_flush_offset_checkpoint_interval_ms
 
     def _is_directory(self, name: str) -> bool:
         return self._disk.is_directory(f"{self.directory}/{name}")
@@ -464,7 +462,7 @@ class LogStore:
                 log = self._open_log(topic, index, clean=clean)
                 topic.partitions.append(log)
                 point = self._offsets.recorded(RECOVERY_POINTS, key)
-                self._recovery_points[key] = min(point, log.log_end_offset)
+                self._upkeep.recovery_points[key] = min(point, log.log_end_offset)
                 done += 1
                 if progress is not None:
                     progress(Recovery(entry.name, index, done, total, clean))
@@ -537,64 +535,3 @@ class LogStore:
         for index in range(entry.partitions):
             topic.partitions.append(self._open_log(topic, index, clean=True))
         return topic
-
-    # Upkeep.
-
-    def _upkeep_steps(self, now_ms: int) -> Iterator[None]:
-        yield from self._deletions.steps()
-        monotonic_ms = self._clock.monotonic_ms()
-        if monotonic_ms >= self._retention_due_ms or self._removal.hurried:
-            for log in self._present_logs():
-                self._remove_expired(log, now_ms)
-                yield
-            self._retention_due_ms = monotonic_ms + self._settings.log_retention_check_interval_ms
-        yield from self._removal.steps(now_ms)
-        if monotonic_ms >= self._checkpoint_due_ms:
-            yield from self._checkpoint_steps()
-            interval_ms = self._settings.log_flush_offset_checkpoint_interval_ms
-            self._checkpoint_due_ms = monotonic_ms + interval_ms
-
-    def _remove_expired(self, log: PartitionLog, now_ms: int) -> None:
-        start, removed = log.log_start_offset, True
-        try:
-            removed = log.remove_expired(now_ms) > 0
-        except StorageError as error:
-            if log.failed:
-                raise
-            # The disk is full: the next log may need no room and give some.
-            logger.warning("retention is put off: %s", error)
-        self._starts_moved |= log.log_start_offset != start
-        if removed:
-            self._removal.add(log, now_ms)
-
-    def _present_logs(self) -> Iterator[PartitionLog]:
-        """Go through the partitions of now, without those whose topic is deleted on the way."""
-        for log in list(self.logs()):
-            topic = self._topics.get(log.topic)
-            if topic is not None and topic.topic_id == log.topic_id:
-                yield log
-
-    def _checkpoint_steps(self) -> Iterator[None]:
-        for log in self._present_logs():
-            self._recovery_points[log.topic, log.partition] = log.checkpoint()
-            yield
-        self._record_offsets()
-
-    def _record_offsets(self) -> None:
-        self._record(RECOVERY_POINTS, above_zero(self._recovery_points))
-        self.persist_log_starts()
-        watermarks = {(log.topic, log.partition): log.high_watermark for log in self.logs()}
-        self._record(HIGH_WATERMARKS, above_zero(watermarks))
-
-    def _record(self, name: str, offsets: Mapping[Key, int]) -> None:
-        with self._writing(name):
-            self._offsets.record(name, offsets)
-
-    @contextmanager
-    def _writing(self, name: str) -> Iterator[None]:
-        """Turn what the disk says while a file is written into our own error."""
-        try:
-            yield
-        except OSError as error:
-            self._failed = self._failed or not may_pass(error)
-            raise StorageError(f"cannot write {self.directory}/{name}: {error}") from error

@@ -375,7 +375,7 @@ class Life:
 
     def _note_recovery_points(self) -> None:
         for log in self.store.logs():
-            point = self.store._recovery_points[log.topic, log.partition]
+            point = self.store._upkeep.recovery_points[log.topic, log.partition]
             self.ledger.promise(log).recovery_point = point
 
     def upkeep(self, *, after_ms: int, expires: Sequence[str] = ()) -> None:
