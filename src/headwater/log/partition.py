@@ -1,9 +1,9 @@
 """One partition: the log that producers append to and consumers read.
 
-This file alone decides which offset a batch gets, when a segment is full, what readers may see and
-when a write failure is final. It is single-threaded, starts no timer and calls nobody back; disk
-and clock are handed in. Batches come finished: their checksum is verified, only offset, epoch and
-log append time are written into them.
+This file alone decides which offset a batch gets, when a segment is full, when what was written is
+durable and when a write failure is final; what readers are given is decided by `reading`. It is
+single-threaded, starts no timer and calls nobody back; disk and clock are handed in. Batches come
+finished: their checksum is verified, only offset, epoch and log append time are written into them.
 
     log_start_offset <= high_watermark <= log_end_offset
 
@@ -27,21 +27,18 @@ from headwater.base.errors import ErrorCode, KafkaError, StorageError
 from headwater.base.record.batch import BatchHeader, stamp, stamp_append_time
 from headwater.base.settings import TopicConfig
 from headwater.log.admission import check_admitted
-from headwater.log.epochs import LeaderEpochs
-from headwater.log.extent import FileRange
 from headwater.log.names import (
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA,
     encode_partition_metadata,
 )
 from headwater.log.producers import ProducerState
+from headwater.log.reading import ReadableLog
 from headwater.log.recovery import Expected, Found, find_log
 from headwater.log.repetition import find_repeated
 from headwater.log.retention import removable
 from headwater.log.rolling import must_roll
-from headwater.log.search import FoundOffset, find_max_timestamp, find_timestamp
 from headwater.log.segment import Segment
-from headwater.log.segments import SegmentList
 from headwater.log.snapshots import Snapshots
 from headwater.log.unsynced import Unsynced, sync_now
 
@@ -67,7 +64,7 @@ class Appended(NamedTuple):
     duplicate: bool
 
 
-class PartitionLog:
+class PartitionLog(ReadableLog):
     """A partition's segments, producers and epochs."""
 
     def __init__(
@@ -83,21 +80,15 @@ class PartitionLog:
         producer_id_expiration_ms: int,
     ) -> None:
         """Go on with a log as it was found; `open` finds it."""
+        # Files from elsewhere may be ahead of our own count; an epoch never goes back.
+        super().__init__(directory, found, leader_epoch=max(leader_epoch, found.epochs.latest))
         self._disk = disk
         self._clock = clock
-        self.directory = directory
         self.topic, self.partition, self.topic_id = name
         self.recovery = found.report
-        self._segments = SegmentList(found.segments)
         self.producers: ProducerState = found.producers
         self._snapshots = Snapshots(disk, directory, found.snapshots)
-        self.epochs: LeaderEpochs = found.epochs
-        # Files from elsewhere may be ahead of our own count; an epoch never goes back.
-        self.leader_epoch = max(leader_epoch, found.epochs.latest)
         self.producer_id_expiration_ms = producer_id_expiration_ms
-        self.log_start_offset = found.log_start_offset
-        self.log_end_offset = found.log_end_offset
-        self.high_watermark = found.log_end_offset
         self.synced_offset = found.log_end_offset
         self._commit_offset = found.log_end_offset
         self._recovery_point = found.log_end_offset
@@ -192,11 +183,6 @@ class PartitionLog:
             self.high_watermark = self.log_end_offset
 
     @property
-    def last_stable_offset(self) -> int:
-        """The end of what readers of committed data may see."""
-        return self.high_watermark
-
-    @property
     def failed(self) -> bool:
         """Whether the disk has failed under this log, for good."""
         return bool(self.failure)
@@ -221,7 +207,10 @@ class PartitionLog:
         max_timestamp = now_ms if self._log_append_time else header.max_timestamp
         producer_id = header.producer_id
         if producer_id >= 0:
-            repeated = find_repeated(self.producers, header, self._segments)
+            try:
+                repeated = find_repeated(self.producers, header, self._segments)
+            except OSError as error:
+                raise self._unreadable(error) from error
             if repeated is not None:
                 time_ms = repeated.timestamp if self._log_append_time else NO_TIMESTAMP
                 return Appended(
@@ -347,88 +336,6 @@ class PartitionLog:
         self.fail(f"{what}: {error}")
         return StorageError(self.failure)
 
-    # Reading.
-
-    def read(
-        self, offset: int, max_bytes: int, *, upto_offset: int, at_least_one: bool
-    ) -> FileRange | None:
-        """Return whole batches of one segment, from the one that holds `offset`.
-
-        Args:
-            offset: Where the reader is.
-            max_bytes: How much it wants at most.
-            upto_offset: No batch that starts here or behind: the high watermark, as a rule.
-            at_least_one: The first batch comes even if it is larger than `max_bytes`.
-
-        Returns:
-            None where there is nothing to be had under these conditions.
-
-        Raises:
-            KafkaError: OFFSET_OUT_OF_RANGE.
-            StorageError: The files cannot be read.
-        """
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is not within {self.log_start_offset}..{self.log_end_offset}",
-            )
-        if offset >= upto_offset:
-            return None
-        try:
-            return self._segments.read(
-                offset,
-                max_bytes,
-                upto_offset=upto_offset,
-                log_end_offset=self.log_end_offset,
-                at_least_one=at_least_one,
-            )
-        except OSError as error:
-            raise StorageError(f"{self.directory} cannot be read: {error}") from error
-
-    def offset_for_timestamp(self, timestamp_ms: int, *, upto_offset: int) -> FoundOffset | None:
-        """Return the first record below `upto_offset` that is not older than a timestamp."""
-        return find_timestamp(
-            self._segments.as_sequence(),
-            timestamp_ms,
-            from_offset=self.log_start_offset,
-            upto_offset=upto_offset,
-        )
-
-    def max_timestamp(self, *, upto_offset: int) -> FoundOffset | None:
-        """Return the first record below `upto_offset` that has the largest timestamp."""
-        return find_max_timestamp(
-            self._segments.as_sequence(),
-            from_offset=self.log_start_offset,
-            upto_offset=upto_offset,
-        )
-
-    def epoch_end_offset(self, leader_epoch: int) -> tuple[int, int]:
-        """Return the epoch at or below the one asked for and its end; (-1, -1) if unknown."""
-        if leader_epoch == self.leader_epoch:
-            return leader_epoch, self.log_end_offset
-        return self.epochs.end_offset(leader_epoch, self.log_end_offset)
-
-    def epoch_for_offset(self, offset: int) -> int:
-        """Return the leader epoch in which an offset was written, -1 if unknown."""
-        return self.epochs.epoch_of(offset)
-
-    def size_bytes(self) -> int:
-        """Return the bytes in all segments."""
-        return self._segments.size_bytes()
-
-    def bytes_from(self, offset: int) -> int:
-        """Return the bytes from the batch that holds an offset to the end."""
-        return self._segments.bytes_from(offset) if offset < self.log_end_offset else 0
-
-    def oldest_timestamp_from(self, offset: int) -> int:
-        """Return the timestamp by which the segment that holds an offset will expire, -1 if none.
-
-        It goes when this timestamp is older than `retention.ms`.
-        """
-        if not self._segments:
-            return NO_TIMESTAMP
-        return self._segments[self._segments.place_of(offset)].largest_timestamp
-
     # Removing.
 
     def trim(self, offset: int) -> int:
@@ -453,12 +360,8 @@ class PartitionLog:
         # The rest does not count: a crash may take it, and then this log start is not found again.
         excess = self.durable_bytes() - keep_bytes
         if excess > 0:
-            offset = self._segments.offset_behind(self.log_start_offset, excess)
+            offset = self.offset_behind(self.log_start_offset, excess)
             self._start_at(self.high_watermark if offset is None else offset)
-
-    def durable_bytes(self) -> int:
-        """Return the bytes below the high watermark."""
-        return self.bytes_from(self.log_start_offset) - self.bytes_from(self.high_watermark)
 
     def _start_at(self, offset: int) -> None:
         if offset > self.log_start_offset:
