@@ -166,9 +166,29 @@ DIFFERENCES: dict[str, Difference] = {
             "share.version": 1,
             "metadata.version": 30,
         },
-        {},
+        {"transaction.version": 2, "metadata.version": 30},
         "A feature is told when it exists.",
-        "No features",
+        "Only the features `metadata.version` and `transaction.version`",
+    ),
+    "api versions: supported features": Difference(
+        {
+            "group.version": (0, 1),
+            "kraft.version": (0, 1),
+            "metadata.version": (7, 30),
+            "share.version": (0, 1),
+            "streams.version": (0, 1),
+            "transaction.version": (0, 2),
+            "eligible.leader.replicas.version": (0, 1),
+        },
+        {"metadata.version": (30, 30), "transaction.version": (0, 2)},
+        "A feature is told when it exists, and metadata has no older form here.",
+        "Only the features `metadata.version` and `transaction.version`",
+    ),
+    "update features: levels of metadata": Difference(
+        "7-30",
+        "30-30",
+        "Metadata has no older form here that one could go back to.",
+        "`metadata.version` is always 30",
     ),
     # Groups
     "join as a static member under a dynamic member's id": Difference(

@@ -41,6 +41,7 @@ RANGES = {
     42: (0, 2),
     44: (0, 1),
     47: (0, 0),
+    57: (0, 2),
     60: (0, 2),
 }
 
@@ -64,15 +65,6 @@ def test_the_ranges_of_every_api(talk: Talk, version: int) -> None:
     assert {key: told.get(key) for key in RANGES} == RANGES
     assert (code(answer), answer.throttle_time_ms) == (ErrorCode.NONE, 0)
     assert not answer.zk_migration_ready
-
-
-@pytest.mark.parametrize("version", [3, 4])
-def test_features(broker: Subject, talk: Talk, version: int) -> None:
-    answer = api_versions(talk, version)
-
-    finalized = {feature.name: feature.max_version_level for feature in answer.finalized_features}
-    assert finalized == broker.expected("api versions: finalized features")
-    assert (answer.finalized_features_epoch >= 0) is bool(finalized)
 
 
 @pytest.mark.parametrize("version", [5, 99, -1])

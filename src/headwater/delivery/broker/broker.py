@@ -12,6 +12,7 @@ from headwater.base.clock import Clock, Timers
 from headwater.base.errors import ErrorCode, KafkaError, StorageError
 from headwater.base.settings import BrokerSettings
 from headwater.delivery.broker.configs import Configs
+from headwater.delivery.broker.features import Features
 from headwater.delivery.broker.groups import Groups
 from headwater.delivery.broker.groups.offsets_topic import OFFSETS_TOPIC, new_offsets_topic
 from headwater.delivery.broker.overflow import Overflow
@@ -71,6 +72,7 @@ class Broker:
             topics=self.topics, settings=settings, clock=clock, timers=timers, chance=chance
         )
         self.configs = Configs(store, self.topics, settings)
+        self.features = Features(store, node_id=settings.node_id)
         self.overflow = Overflow(self.groups)
         self.topics.when_deleted(self.overflow.forget)
 

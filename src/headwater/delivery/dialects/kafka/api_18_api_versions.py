@@ -9,12 +9,15 @@ Behaviour:
 
 Version notes:
 * v3: flexible body, but the response header stays v0 so that any client can read it.
-* v3: features (KIP-584); none are finalised until they exist.
+* v3: features (KIP-584), those with a lowest level of 0 only as finalized: clients that speak no
+  v4 refuse a supported range that begins there (KIP-1022).
+* v4: every supported feature.
 """
 
 import re
 
 from headwater.base.errors import ErrorCode
+from headwater.delivery.broker.features import SUPPORTED, Features
 from headwater.delivery.dialects.kafka.call import Call
 from headwater.delivery.wire.kafka import messages
 
@@ -22,6 +25,7 @@ KEY = 18
 VERSIONS = (0, 4)
 
 _FIRST_WITH_SOFTWARE_NAME = 3
+_FIRST_WITH_LOWEST_LEVEL_0 = 4
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -33,7 +37,25 @@ def handle(call: Call, request: messages.ApiVersionsRequest) -> None:
     ):
         call.reply(response(ErrorCode.INVALID_REQUEST))
         return
-    call.reply(response(ErrorCode.NONE))
+    answer = response(ErrorCode.NONE)
+    _tell_features(answer, call.broker.features, call.version)
+    call.reply(answer)
+
+
+def _tell_features(answer: messages.ApiVersionsResponse, features: Features, version: int) -> None:
+    lowest = 0 if version >= _FIRST_WITH_LOWEST_LEVEL_0 else 1
+    answer.supported_features = [
+        messages.ApiVersionsResponse.SupportedFeatureKey(name, feature.low, feature.high)
+        for name, feature in SUPPORTED.items()
+        if feature.low >= lowest
+    ]
+    answer.finalized_features_epoch = features.epoch
+    # A level of 0 is a feature that is switched off: it is not told.
+    answer.finalized_features = [
+        messages.ApiVersionsResponse.FinalizedFeatureKey(name, level, level)
+        for name, level in features.levels.items()
+        if level > 0
+    ]
 
 
 def response(error: ErrorCode) -> messages.ApiVersionsResponse:
