@@ -32,6 +32,8 @@ def shown(image: Image) -> str:
     return json.dumps(manifest._whole(image), sort_keys=True)
 
 
+ANYBODY = (("client-id", None), ("user", None))
+JOE = (("user", "j\u00f6"),)
 CHANGES: list[Callable[[Manifest], None]] = [
     lambda m: m.record(manifest.started(m.image.node_epoch + 1)),
     lambda m: m.record(manifest.topics_created([topic(1), topic(2, 3, **{"retention.ms": "5"})])),
@@ -43,6 +45,8 @@ CHANGES: list[Callable[[Manifest], None]] = [
     lambda m: m.record(manifest.topic_deleted("topic2", directories=True)),
     lambda m: m.record(manifest.topics_created([topic(3)])),
     lambda m: m.record(manifest.topic_deleted("topic3", directories=False)),
+    lambda m: m.record(manifest.quotas_changed({ANYBODY: {"producer_byte_rate": 0.5}})),
+    lambda m: m.record(manifest.quotas_changed({JOE: {"request_percentage": 1e18}, ANYBODY: {}})),
     lambda m: m.record(manifest.deletions_finished([topic(2).topic_id])),
 ]
 
@@ -79,6 +83,7 @@ class TestJournal:
         assert image.broker_configs == {"log.retention.ms": "1"}
         assert image.next_producer_id == 1000
         assert (image.feature_levels, image.features_epoch) == ({"transaction.version": 1}, 1)
+        assert image.quotas == {JOE: {"request_percentage": 1e18}}
 
     def test_a_deletion_is_remembered_until_it_is_finished(self) -> None:
         journal = open_manifest(MemoryDisk())
@@ -388,6 +393,7 @@ class TestVersions:
         assert found.topics["orders"].topic_id == (1).to_bytes(16, "big")
         assert found.topics["orders"].configs == {"retention.ms": "5"}
         assert (found.feature_levels, found.features_epoch) == ({}, 0)
+        assert found.quotas == {}
 
     def test_version_1_goes_on_as_version_2(self) -> None:
         disk = MemoryDisk()

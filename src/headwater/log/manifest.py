@@ -1,4 +1,4 @@
-"""What exists: cluster id, topics and their ids, configs, features, and how far producer ids go.
+"""What exists: cluster id, topics, configs, features, quotas, and how far producer ids go.
 
 This file alone decides how metadata is kept on disk. It knows no partition, no record and no
 directory but its own file. State changes only by ``Manifest.record``: the change is on disk, and
@@ -57,11 +57,14 @@ logger = logging.getLogger(__name__)
 
 Payload = dict[str, Any]
 
+QuotaEntity = tuple[tuple[str, str | None], ...]
+"""Whom a quota is for: kinds and names, None for whoever has none of their own. Sorted."""
+
 
 def _upgrade_from_1(payload: Payload) -> Payload:
     """Add what version 1 did not know; its changes mean what they meant."""
     if payload.get("change") == "image":
-        payload |= {"feature_levels": {}, "features_epoch": 0}
+        payload |= {"feature_levels": {}, "features_epoch": 0, "quotas": []}
     return payload
 
 
@@ -97,6 +100,7 @@ class Image:
         next_producer_id: The first producer id that no block covers.
         feature_levels: The levels of features that were changed.
         features_epoch: How often levels were changed.
+        quotas: The limits of clients, by whom they are for.
     """
 
     cluster_id: str
@@ -108,6 +112,7 @@ class Image:
     next_producer_id: int = 0
     feature_levels: dict[str, int] = field(default_factory=dict)
     features_epoch: int = 0
+    quotas: dict[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
 
 
 def started(epoch: int) -> Payload:
@@ -156,6 +161,11 @@ def features_changed(levels: Mapping[str, int]) -> Payload:
     return {"change": "features_changed", "levels": dict(levels)}
 
 
+def quotas_changed(quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> Payload:
+    """Return the change that replaces the limits of some; no limits forget the entity."""
+    return {"change": "quotas_changed", "quotas": _quotas_to_json(quotas)}
+
+
 def _whole(image: Image) -> Payload:
     return {
         "change": "image",
@@ -168,6 +178,7 @@ def _whole(image: Image) -> Payload:
         "next_producer_id": image.next_producer_id,
         "feature_levels": image.feature_levels,
         "features_epoch": image.features_epoch,
+        "quotas": _quotas_to_json(image.quotas),
     }
 
 
@@ -184,6 +195,7 @@ def _read_whole(payload: Payload) -> Image:
         next_producer_id=payload["next_producer_id"],
         feature_levels=payload["feature_levels"],
         features_epoch=payload["features_epoch"],
+        quotas=_quotas_from_json(payload["quotas"]),
     )
 
 
@@ -215,6 +227,8 @@ def _apply(image: Image, payload: Payload) -> None:
         case "features_changed":
             image.feature_levels = payload["levels"]
             image.features_epoch += 1
+        case "quotas_changed":
+            _change_quotas(image.quotas, _quotas_from_json(payload["quotas"]))
         case unknown:
             raise ValueError(f"no change is called {unknown!r}")
 
@@ -232,6 +246,28 @@ def _topic_from_json(topic: Payload) -> TopicEntry:
     return TopicEntry(
         topic["name"], uuid_from_text(topic["id"]), topic["partitions"], topic["configs"]
     )
+
+
+def _quotas_to_json(quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> list[Payload]:
+    return [
+        {"entity": [list(part) for part in entity], "values": dict(values)}
+        for entity, values in quotas.items()
+    ]
+
+
+def _quotas_from_json(quotas: Sequence[Payload]) -> dict[QuotaEntity, Mapping[str, float]]:
+    return {tuple((kind, name) for kind, name in each["entity"]): each["values"] for each in quotas}
+
+
+def _change_quotas(
+    quotas: dict[QuotaEntity, Mapping[str, float]],
+    changes: Mapping[QuotaEntity, Mapping[str, float]],
+) -> None:
+    for entity, values in changes.items():
+        if values:
+            quotas[entity] = values
+        else:
+            quotas.pop(entity, None)
 
 
 def _encode(number: int, change: Payload) -> bytes:

@@ -195,6 +195,11 @@ class LogStore:
         return self._manifest.image.features_epoch
 
     @property
+    def quotas(self) -> Mapping[manifest.QuotaEntity, Mapping[str, float]]:
+        """The limits of clients, by whom they are for."""
+        return self._manifest.image.quotas
+
+    @property
     def failed(self) -> bool:
         """Whether the disk failed, so that nothing more can be promised and the broker must stop.
 
@@ -307,6 +312,10 @@ class LogStore:
     def set_feature_levels(self, levels: Mapping[str, int]) -> None:
         """Replace the levels of features; what they mean is the caller's affair."""
         self._manifest.record(manifest.features_changed(levels))
+
+    def set_quotas(self, quotas: Mapping[manifest.QuotaEntity, Mapping[str, float]]) -> None:
+        """Replace the limits of some clients, all or none; no limits forget the entity."""
+        self._manifest.record(manifest.quotas_changed(quotas))
 
     @property
     def topic_defaults(self) -> TopicConfig:
