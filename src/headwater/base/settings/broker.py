@@ -102,6 +102,13 @@ class BrokerSettings:
     fetch_max_bytes: int = setting(
         55 << 20, "The most bytes one fetch returns.", kind=Kind.INT, low=1024
     )
+    max_incremental_fetch_session_cache_slots: int = setting(
+        1_000,
+        "How many consumers may have a fetch session, which spares them naming every partition "
+        "in every fetch (KIP-227).",
+        kind=Kind.INT,
+        low=0,
+    )
     connections_max_idle_ms: int = setting(
         600_000, "After this time without a request a connection is closed.", kind=Kind.LONG
     )
@@ -142,6 +149,54 @@ class BrokerSettings:
     )
     offsets_topic_segment_bytes: int = setting(
         100 << 20, "The segment size of __consumer_offsets.", kind=Kind.INT, low=1
+    )
+
+    # Transactions.
+    transaction_max_timeout_ms: int = setting(
+        900_000,
+        "The longest time-out that a transactional producer may ask for; a transaction that is "
+        "open for longer than its time-out is aborted.",
+        kind=Kind.INT,
+        low=1,
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = setting(
+        10_000,
+        "How often transactions that have outlived their time-out are looked for.",
+        kind=Kind.INT,
+        low=1,
+    )
+    transactional_id_expiration_ms: int = setting(
+        604_800_000,
+        "How long a transactional id without a transaction is remembered.",
+        kind=Kind.INT,
+        low=1,
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = setting(
+        3_600_000,
+        "How often expired transactional ids are looked for.",
+        kind=Kind.INT,
+        low=1,
+    )
+    transaction_partition_verification_enable: bool = setting(
+        default=True,
+        documentation="Whether a transactional batch is refused unless its partition was added "
+        "to the transaction; only what clients older than KIP-890 send needs the check.",
+        kind=Kind.BOOLEAN,
+    )
+    transaction_state_log_num_partitions: int = setting(
+        1,
+        "Partitions of __transaction_state; fixed once it exists. More of them mean more syncs.",
+        kind=Kind.INT,
+        low=1,
+    )
+    transaction_state_log_replication_factor: int = setting(
+        1, "Replicas of __transaction_state; one node can hold one.", kind=Kind.SHORT, low=1, high=1
+    )
+    transaction_state_log_min_isr: int = setting(
+        1, "The min.insync.replicas of __transaction_state.", kind=Kind.INT, low=1, high=1
+    )
+    transaction_state_log_segment_bytes: int = setting(
+        100 << 20, "The segment size of __transaction_state.", kind=Kind.INT, low=1
     )
 
     # Work the broker does by itself.
