@@ -15,6 +15,7 @@ from headwater.base.errors import CorruptRecordError
 from headwater.base.record.batch import parse_header, scan
 from headwater.base.record.records import Record, build_batch, iterate
 from headwater.delivery.broker.partition import Partition
+from headwater.delivery.broker.state_replay import StateReplay
 from headwater.delivery.broker.topics import BrokerTopic, NewTopic, Topics
 
 _log = logging.getLogger(__name__)
@@ -27,6 +28,13 @@ class Entry(NamedTuple):
 
     key: bytes
     value: bytes | None
+
+
+class ProducerKey(NamedTuple):
+    """Whose transaction records belong to."""
+
+    producer_id: int
+    producer_epoch: int
 
 
 class StateTopic:
@@ -43,21 +51,39 @@ class StateTopic:
         self,
         owner: str,
         entries: Sequence[Entry],
-        when_durable: Callable[[], None],
+        when_durable: Callable[[], None] | None = None,
         failed: Callable[[], None] | None = None,
-    ) -> None:
+        *,
+        transaction: ProducerKey | None = None,
+    ) -> int:
         """Write records of one owner as one batch; run the action when they are durable.
 
-        When the disk fails meanwhile, ``failed`` runs instead.
+        When the disk fails meanwhile, ``failed`` runs instead. With a ``transaction`` the records
+        are part of it: they count when its marker says so.
+
+        Returns:
+            The offset of the first record.
 
         Raises:
             KafkaError: Nothing was written, and no action will run.
         """
         partition = self._topic().partitions[self.partition_of(owner)]
         now_ms = self._clock.now_ms()
-        batch = build_batch([Record(0, now_ms, key, value) for key, value in entries])
+        records = [Record(0, now_ms, key, value) for key, value in entries]
+        if transaction is None:
+            batch = build_batch(records)
+        else:
+            # Without a sequence number, as Kafka's coordinator: nobody sends these batches twice.
+            batch = build_batch(
+                records,
+                producer_id=transaction.producer_id,
+                producer_epoch=transaction.producer_epoch,
+                is_transactional=True,
+            )
         appended = partition.append(batch, parse_header(batch))
-        partition.when_durable(appended.last_offset, when_durable, failed)
+        if when_durable is not None:
+            partition.when_durable(appended.last_offset, when_durable, failed)
+        return appended.base_offset
 
     def partition_of(self, owner: str) -> int:
         """Return the number of the partition that an owner's records go to."""
@@ -73,22 +99,27 @@ class StateTopic:
         partition.when_durable(partition.log.log_end_offset - 1, action)
 
     def newest(self) -> dict[bytes, bytes]:
-        """Return the last value of every key that has not been deleted since.
+        """Return the value of every key that has one.
 
         The topic may hold a thousand records for each that counts, so keys are compared as bytes
         and only what is left is worth decoding.
         """
-        newest: dict[bytes, bytes] = {}
+        return {key: stored.value for key, stored in self.replay().newest.items()}
+
+    def replay(self) -> StateReplay:
+        """Read all that was ever written and not compacted away."""
+        replay = StateReplay()
         topic = self._topics.get(self.name)
         if topic is not None:
             for partition in topic.partitions:
-                self._read_all(partition, newest)
-        return newest
+                self._read_all(partition, replay)
+                replay.end_of_partition(partition.log.partition)
+        return replay
 
     def _topic(self) -> BrokerTopic:
         return self._topics.get(self.name) or self._topics.create([self._wanted])[0]
 
-    def _read_all(self, partition: Partition, newest: dict[bytes, bytes]) -> None:
+    def _read_all(self, partition: Partition, replay: StateReplay) -> None:
         log = partition.log
         offset, end = log.log_start_offset, log.log_end_offset
         while offset < end:
@@ -99,10 +130,8 @@ class StateTopic:
             reached = offset
             for position, header in scan(data):
                 reached = header.next_offset
-                if header.is_control:
-                    continue
                 try:
-                    records = iterate(data, position)
+                    replay.batch(header, iterate(data, position))
                 except CorruptRecordError as error:
                     _log.warning(
                         "%s-%d: batch at offset %d is unreadable and was skipped: %s",
@@ -111,14 +140,6 @@ class StateTopic:
                         header.base_offset,
                         error.message,
                     )
-                    continue
-                for _, _, key, value, _ in records:
-                    if key is None:
-                        continue
-                    if value is None:
-                        newest.pop(key, None)
-                    else:
-                        newest[key] = value
             assert reached > offset, "a read always brings at least one batch"
             offset = reached
 

@@ -10,7 +10,7 @@ from headwater.base.errors import ErrorCode, KafkaError
 from headwater.base.record.batch import BatchHeader, scan, stamp
 from headwater.base.settings import BrokerSettings
 from headwater.delivery.broker.groups import Groups
-from headwater.delivery.broker.groups.offset_store import CommittedOffset, PartitionKey
+from headwater.delivery.broker.groups.committed_offset import CommittedOffset, PartitionKey
 from headwater.delivery.broker.groups.values import (
     CommitRequest,
     GroupDescription,

@@ -5,22 +5,21 @@ log when the broker starts. It judges no request itself: `joining`, `membership`
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from headwater.base.chance import Chance
 from headwater.base.clock import Clock, Timer, Timers
 from headwater.base.errors import ErrorCode, MalformedMessageError
 from headwater.base.settings import BrokerSettings
+from headwater.delivery.broker.groups.committed_offset import CommittedOffset, PartitionKey
+from headwater.delivery.broker.groups.committing import Committing
+from headwater.delivery.broker.groups.forgetting import Forgetting
 from headwater.delivery.broker.groups.group import Group
 from headwater.delivery.broker.groups.joining import Joining
 from headwater.delivery.broker.groups.membership import Membership
-from headwater.delivery.broker.groups.offset_store import (
-    CommittedOffset,
-    OffsetStore,
-    PartitionKey,
-)
-from headwater.delivery.broker.groups.offsets import Offsets
+from headwater.delivery.broker.groups.offset_store import OffsetStore
 from headwater.delivery.broker.groups.offsets_topic import new_offsets_topic
+from headwater.delivery.broker.groups.pending_offsets import PendingKey
 from headwater.delivery.broker.groups.rebalancing import Rebalancing
 from headwater.delivery.broker.groups.records import decode_entry
 from headwater.delivery.broker.groups.states import GroupState
@@ -35,7 +34,8 @@ from headwater.delivery.broker.groups.values import (
     SyncResult,
 )
 from headwater.delivery.broker.groups.waiting import Waiting
-from headwater.delivery.broker.state_topic import StateTopic
+from headwater.delivery.broker.state_replay import Stored
+from headwater.delivery.broker.state_topic import ProducerKey, StateTopic
 from headwater.delivery.broker.topics import Topics
 
 _log = logging.getLogger(__name__)
@@ -85,9 +85,18 @@ class Groups:
         self._membership = Membership(
             table=self._table, rebalancing=self._rebalancing, log=self._log
         )
-        self._offsets = Offsets(
+        self._forgetting = Forgetting(
             table=self._table,
             store=self._store,
+            log=self._log,
+            topics=_BrokerTopics(topics),
+            settings=settings,
+            clock=clock,
+        )
+        self._committing = Committing(
+            table=self._table,
+            store=self._store,
+            forgetting=self._forgetting,
             rebalancing=self._rebalancing,
             log=self._log,
             topics=_BrokerTopics(topics),
@@ -95,28 +104,28 @@ class Groups:
             clock=clock,
         )
         self._expiry_timer: Timer | None = None
-        topics.when_deleted(self._offsets.topic_deleted)
+        topics.when_deleted(self._forgetting.topic_deleted)
 
     # From start to stop
 
     def load(self) -> None:
         """Rebuild all groups and offsets from the log; every member gets a new session."""
-        for key, value in self._log.newest().items():
-            try:
-                entry = decode_entry(key, value)
-            except MalformedMessageError as error:
-                _log.warning("a record of the offsets topic was skipped: %s", error.message)
-                continue
+        replay = self._log.replay()
+        for entry in _decoded(replay.newest):
             match entry:
                 case Group():
                     self._table.put(entry)
                 case (group_id, partition, committed):
                     self._store.put(group_id, partition, committed)
-                case None:
-                    pass
-        for group_id in self._store.groups():
+        for (place, producer_id), written in replay.pending.items():
+            for entry in _decoded(written):
+                if not isinstance(entry, Group):
+                    group_id, partition, committed = entry
+                    key = PendingKey(group_id, partition)
+                    self._store.pending.put(place, producer_id, key, committed)
+        self._forgetting.forget_orphans()
+        for group_id in (*self._store.groups(), *self._store.pending.groups()):
             self._table.get_or_create(group_id)
-        self._offsets.forget_orphans()
         for group in self._table:
             for member in group.members.values():
                 self._rebalancing.heard_of(group, member)
@@ -139,7 +148,7 @@ class Groups:
 
     def _expire(self) -> None:
         self._start_expiry_timer()
-        self._offsets.expire()
+        self._forgetting.expire()
 
     # Members
 
@@ -174,7 +183,7 @@ class Groups:
 
     def commit(self, request: CommitRequest, reply: Callable[[Sequence[ErrorCode]], None]) -> None:
         """Store offsets; answers one error per partition when they are durable."""
-        self._offsets.commit(request, reply)
+        self._committing.commit(request, reply)
 
     def committed(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
         """Return how far a group has read a partition, None if it never said."""
@@ -186,7 +195,36 @@ class Groups:
 
     def when_stable(self, group_id: str, action: Callable[[], None]) -> None:
         """Run the action when every commit that was accepted so far can be read."""
-        self._offsets.when_stable(group_id, action)
+        self._committing.when_stable(group_id, action)
+
+    def partition_of(self, group_id: str) -> int:
+        """Return which partition of the offsets topic holds a group; it exists from then on."""
+        return self._log.partition_of(group_id)
+
+    def commit_in_transaction(
+        self,
+        request: CommitRequest,
+        producer: ProducerKey,
+        reply: Callable[[Sequence[ErrorCode]], None],
+    ) -> None:
+        """Store offsets that count when the transaction commits; answers when they are durable."""
+        self._committing.commit_in_transaction(request, producer, reply)
+
+    def transaction_ended(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[int],
+        *,
+        committed: bool,
+    ) -> None:
+        """The markers of a transaction in these partitions of the offsets topic are durable."""
+        del producer_epoch
+        self._committing.transaction_ended(producer_id, partitions, committed=committed)
+
+    def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
+        """Whether a transaction has committed an offset there and not ended."""
+        return self._store.pending.is_pending(group_id, (topic, partition))
 
     def committed_offsets(self, topic: str, partition: int) -> Iterable[tuple[str, int]]:
         """Return group and offset of everyone who has committed for a partition."""
@@ -199,13 +237,13 @@ class Groups:
         reply: Callable[[ErrorCode, Sequence[ErrorCode]], None],
     ) -> None:
         """Delete offsets that no member reads on from."""
-        self._offsets.delete_offsets(group_id, partitions, reply)
+        self._forgetting.delete_offsets(group_id, partitions, reply)
 
     # Tools
 
     def delete(self, group_id: str, reply: Callable[[ErrorCode], None]) -> None:
         """Delete a group without members, with all its offsets."""
-        self._offsets.delete_group(group_id, reply)
+        self._forgetting.delete_group(group_id, reply)
 
     def describe(self, group_id: str) -> GroupDescription | None:
         """Describe one group, None if there is no such group."""
@@ -219,3 +257,19 @@ class Groups:
     def listing(self) -> list[tuple[str, str, GroupState]]:
         """Return id, protocol type and state of all groups, without looking at their members."""
         return [(group.group_id, group.protocol_type or "", group.state) for group in self._table]
+
+
+def _decoded(
+    stored: Mapping[bytes, Stored],
+) -> Iterator[Group | tuple[str, PartitionKey, CommittedOffset]]:
+    for key, (offset, value) in stored.items():
+        try:
+            entry = decode_entry(key, value)
+        except MalformedMessageError as error:
+            _log.warning("a record of the offsets topic was skipped: %s", error.message)
+            continue
+        if isinstance(entry, Group):
+            yield entry
+        elif entry is not None:
+            group_id, partition, committed = entry
+            yield group_id, partition, committed._replace(record_offset=offset)

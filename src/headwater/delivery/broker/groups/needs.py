@@ -6,7 +6,7 @@ This file alone states these needs; everything here can be doubled in a test.
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from headwater.delivery.broker.state_topic import Entry
+from headwater.delivery.broker.state_topic import Entry, ProducerKey
 
 
 class GroupSettings(Protocol):
@@ -34,16 +34,29 @@ class OffsetsLog(Protocol):
     """Where groups and offsets are written down."""
 
     def append(
-        self, group_id: str, entries: Sequence[Entry], when_durable: Callable[[], None]
-    ) -> None:
+        self,
+        group_id: str,
+        entries: Sequence[Entry],
+        when_durable: Callable[[], None] | None = None,
+        *,
+        transaction: ProducerKey | None = None,
+    ) -> int:
         """Write records of one group, all or none; run the action when they are durable.
 
         What was appended earlier for the same group becomes durable, and has its action run,
-        earlier or at the same time. The action may run before this returns.
+        earlier or at the same time. The action may run before this returns. Records of a
+        transaction count only when its marker says so.
+
+        Returns:
+            The offset of the first record.
 
         Raises:
             KafkaError: Nothing was written, and the action will not run.
         """
+        ...
+
+    def partition_of(self, group_id: str) -> int:
+        """Return the number of the partition that holds a group's records."""
         ...
 
     def when_settled(self, group_id: str, action: Callable[[], None]) -> None:

@@ -7,37 +7,23 @@ deleted behind its back.
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
-PartitionKey = tuple[str, int]
-"""Topic and partition."""
-
-NO_EXPIRY = -1
-
-
-class CommittedOffset(NamedTuple):
-    """How far a group has read one partition.
-
-    Attributes:
-        expire_timestamp_ms: When it ends whatever the group does, or NO_EXPIRY.
-        topic_id: The id that the topic had; a topic created again under its name has another.
-    """
-
-    offset: int
-    leader_epoch: int
-    metadata: str
-    commit_timestamp_ms: int
-    expire_timestamp_ms: int
-    topic_id: bytes
+from headwater.delivery.broker.groups.committed_offset import CommittedOffset, PartitionKey
+from headwater.delivery.broker.groups.pending_offsets import PendingOffsets
 
 
 class OffsetStore:
-    """Offsets by group, and by partition for those who want to know who lags behind."""
+    """Offsets by group, and by partition for those who want to know who lags behind.
+
+    Attributes:
+        pending: What open transactions have committed.
+    """
 
     def __init__(self) -> None:
         self._by_group: dict[str, dict[PartitionKey, CommittedOffset]] = {}
         self._by_partition: dict[PartitionKey, dict[str, int]] = {}
         self._in_flight: dict[str, deque[tuple[PartitionKey, ...]]] = {}
+        self.pending = PendingOffsets()
 
     def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
         """Return one offset."""
@@ -53,8 +39,12 @@ class OffsetStore:
         return self._by_partition.get((topic, partition), {}).items()
 
     def has_group(self, group_id: str) -> bool:
-        """Whether the group has offsets, durable or on their way."""
-        return group_id in self._by_group or group_id in self._in_flight
+        """Whether the group has offsets, durable or on their way or in a transaction."""
+        return (
+            group_id in self._by_group
+            or group_id in self._in_flight
+            or bool(self.pending.of_group(group_id))
+        )
 
     def groups(self) -> tuple[str, ...]:
         """Return the groups that have offsets."""

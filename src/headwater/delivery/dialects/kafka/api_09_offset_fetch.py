@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from headwater.base.errors import ErrorCode
 from headwater.delivery.broker.groups import Groups
-from headwater.delivery.broker.groups.offset_store import CommittedOffset
+from headwater.delivery.broker.groups.committed_offset import CommittedOffset
 from headwater.delivery.dialects.kafka.call import Call
 from headwater.delivery.wire.kafka import messages
 

@@ -1,8 +1,7 @@
-"""How far each group has read: committing, deleting and expiring offsets; deleting groups.
+"""Forgetting how far groups have read: deleting and expiring offsets; deleting groups.
 
-This file alone judges OffsetCommit, OffsetDelete and DeleteGroups and decides when an offset has
-expired. An offset becomes visible when its record is durable, never before: nobody can read what
-a crash could take back.
+This file alone judges OffsetDelete and DeleteGroups and decides when an offset has expired. An
+offset that a transaction has pending is deleted with the others, and never expires.
 """
 
 import logging
@@ -13,24 +12,18 @@ from typing import Final
 from headwater.base.clock import Clock
 from headwater.base.errors import ErrorCode, KafkaError
 from headwater.delivery.broker.groups.append_errors import error_for_client
-from headwater.delivery.broker.groups.group import Group
-from headwater.delivery.broker.groups.needs import GroupSettings, KnownTopics, OffsetsLog
-from headwater.delivery.broker.groups.offset_store import (
+from headwater.delivery.broker.groups.committed_offset import (
     NO_EXPIRY,
     CommittedOffset,
-    OffsetStore,
     PartitionKey,
 )
-from headwater.delivery.broker.groups.rebalancing import Rebalancing
-from headwater.delivery.broker.groups.records import (
-    group_tombstone,
-    offset_entry,
-    offset_tombstone,
-)
+from headwater.delivery.broker.groups.group import Group
+from headwater.delivery.broker.groups.needs import GroupSettings, KnownTopics, OffsetsLog
+from headwater.delivery.broker.groups.offset_store import OffsetStore
+from headwater.delivery.broker.groups.records import group_tombstone, offset_tombstone
 from headwater.delivery.broker.groups.states import GroupState
 from headwater.delivery.broker.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from headwater.delivery.broker.groups.table import GroupTable
-from headwater.delivery.broker.groups.values import CommitRequest, PartitionCommit
 
 _log = logging.getLogger(__name__)
 
@@ -39,15 +32,14 @@ _MINUTE_MS: Final = 60_000
 _CHUNK_MAX: Final = 1000
 
 
-class Offsets:
-    """Answers requests about offsets, and forgets those that nobody needs any more."""
+class Forgetting:
+    """Deletes offsets that are not wanted, and forgets those that nobody needs any more."""
 
     def __init__(
         self,
         *,
         table: GroupTable,
         store: OffsetStore,
-        rebalancing: Rebalancing,
         log: OffsetsLog,
         topics: KnownTopics,
         settings: GroupSettings,
@@ -55,129 +47,11 @@ class Offsets:
     ) -> None:
         self._table = table
         self._store = store
-        self._rebalancing = rebalancing
+        self._pending = store.pending
         self._log = log
         self._topics = topics
         self._settings = settings
         self._clock = clock
-
-    # Committing
-
-    def commit(self, request: CommitRequest, reply: Callable[[Sequence[ErrorCode]], None]) -> None:
-        """Store offsets; the answer has one error per partition, when all is durable."""
-        errors = [self._check_partition(commit) for commit in request.partitions]
-        if all(errors):
-            reply(errors)
-            return
-        group = self._table.get(request.group_id)
-        refusal = self._check_commit(group, request)
-        if refusal:
-            reply([error or refusal for error in errors])
-            return
-        if group is not None and group.state in {
-            GroupState.STABLE,
-            GroupState.PREPARING_REBALANCE,
-        }:
-            self._rebalancing.heard_of(group, group.members[request.member_id])
-        accepted = self._accept(request, errors)
-        try:
-            self._write(request.group_id, accepted, partial(reply, errors))
-        except KafkaError as error:
-            refusal = error_for_client(error)
-            reply([earlier or refusal for earlier in errors])
-
-    def _write(
-        self,
-        group_id: str,
-        accepted: Sequence[tuple[PartitionKey, CommittedOffset]],
-        reply: Callable[[], None],
-    ) -> None:
-        entries = [offset_entry(group_id, key, committed) for key, committed in accepted]
-        self._store.set_out(group_id, tuple(key for key, _ in accepted))
-        try:
-            self._log.append(group_id, entries, partial(self._committed, group_id, accepted, reply))
-        except KafkaError:
-            self._store.withdrawn(group_id)
-            raise
-
-    def _check_partition(self, commit: PartitionCommit) -> ErrorCode:
-        if not self._topics.has_partition(commit.topic, commit.partition):
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if len(commit.metadata) > self._settings.offset_metadata_max_bytes:
-            return ErrorCode.OFFSET_METADATA_TOO_LARGE
-        return ErrorCode.NONE
-
-    @staticmethod
-    def _check_commit(group: Group | None, request: CommitRequest) -> ErrorCode:
-        generation_id = request.generation_id
-        if group is None:
-            # Without a generation it is a consumer outside group management, or a tool.
-            return ErrorCode.NONE if generation_id < 0 else request.missing_group_error
-        if generation_id < 0 and group.state is GroupState.EMPTY:
-            return ErrorCode.NONE
-        if generation_id >= 0 or request.member_id or request.group_instance_id is not None:
-            error = group.check_member(request.member_id, request.group_instance_id)
-            if error:
-                return error
-            if generation_id != group.generation_id:
-                return ErrorCode.ILLEGAL_GENERATION
-        else:
-            return ErrorCode.UNKNOWN_MEMBER_ID
-        if group.state is GroupState.COMPLETING_REBALANCE:
-            # The member knows of the generation but not of its assignment: what it commits
-            # belongs to partitions that may be somebody else's by now.
-            return ErrorCode.REBALANCE_IN_PROGRESS
-        return ErrorCode.NONE
-
-    def _accept(
-        self, request: CommitRequest, errors: Sequence[ErrorCode]
-    ) -> list[tuple[PartitionKey, CommittedOffset]]:
-        now_ms = self._clock.now_ms()
-        expire_timestamp_ms = NO_EXPIRY
-        if request.retention_ms != -1:
-            expire_timestamp_ms = now_ms + request.retention_ms
-        return [
-            (
-                (commit.topic, commit.partition),
-                CommittedOffset(
-                    commit.offset,
-                    commit.leader_epoch,
-                    commit.metadata,
-                    now_ms,
-                    expire_timestamp_ms,
-                    self._topics.topic_id(commit.topic) or bytes(16),
-                ),
-            )
-            for commit, error in zip(request.partitions, errors, strict=True)
-            if not error
-        ]
-
-    def _committed(
-        self,
-        group_id: str,
-        accepted: Sequence[tuple[PartitionKey, CommittedOffset]],
-        reply: Callable[[], None],
-    ) -> None:
-        self._store.arrived(group_id)
-        orphans: list[PartitionKey] = []
-        for key, committed in accepted:
-            if self._topics.topic_id(key[0]) == committed.topic_id:
-                self._store.put(group_id, key, committed)
-            else:
-                orphans.append(key)
-        self._table.get_or_create(group_id)
-        if orphans:
-            self._bury(group_id, orphans)
-        reply()
-
-    # Reading
-
-    def when_stable(self, group_id: str, action: Callable[[], None]) -> None:
-        """Run the action when every commit that was accepted so far can be read."""
-        if self._store.in_flight(group_id):
-            self._log.when_settled(group_id, action)
-        else:
-            action()
 
     # Deleting
 
@@ -197,7 +71,7 @@ class Offsets:
             ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if group.is_subscribed_to(topic) else ErrorCode.NONE
             for topic, _ in partitions
         ]
-        known = self._store.of_group(group_id).keys() | self._store.in_flight(group_id)
+        known = self._all_of(group_id)
         doomed = [
             key for key, error in zip(partitions, errors, strict=True) if not error and key in known
         ]
@@ -226,8 +100,15 @@ class Offsets:
         if group.state is not GroupState.EMPTY:
             reply(ErrorCode.NON_EMPTY_GROUP)
             return
-        doomed = self._store.of_group(group_id).keys() | self._store.in_flight(group_id)
-        self._delete(group_id, sorted(doomed), reply, group)
+        self._delete(group_id, sorted(self._all_of(group_id)), reply, group)
+
+    def _all_of(self, group_id: str) -> set[PartitionKey]:
+        """Return where the group has an offset: to be seen, on its way or in a transaction."""
+        return {
+            *self._store.of_group(group_id),
+            *self._store.in_flight(group_id),
+            *self._pending.of_group(group_id),
+        }
 
     def _delete(
         self,
@@ -246,10 +127,13 @@ class Offsets:
                 if group is not None:
                     entries.append(group_tombstone(group_id))
             try:
-                self._log.append(group_id, entries, partial(self._deleted, group_id, chunk, answer))
+                self._log.append(group_id, entries)
             except KafkaError as error:
                 reply(error_for_client(error))
                 return
+            for key in chunk:
+                self._pending.drop(group_id, key)
+            self._log.when_settled(group_id, partial(self._deleted, group_id, chunk, answer))
         if group is not None:
             # Whoever joins from now on founds a new group: its records stand behind the tombstone.
             self._table.remove(group)
@@ -267,41 +151,47 @@ class Offsets:
 
     def topic_deleted(self, topic: str) -> None:
         """Forget all offsets of a topic that is gone."""
-        by_group: dict[str, list[PartitionKey]] = {}
+        by_group: dict[str, dict[PartitionKey, None]] = {}
         for group_id, key in self._store.keys_of_topic(topic):
-            by_group.setdefault(group_id, []).append(key)
+            by_group.setdefault(group_id, {})[key] = None
+        for (group_id, key), _ in self._pending.all():
+            if key[0] == topic:
+                by_group.setdefault(group_id, {})[key] = None
         for group_id, keys in by_group.items():
             # At once: a topic created under the same name must not find them.
             for key in keys:
                 self._store.remove(group_id, key)
-            self._bury(group_id, keys)
+            self.bury(group_id, tuple(keys))
 
     def forget_orphans(self) -> None:
         """Forget offsets whose topic was deleted without their knowing; used after loading."""
+        orphans: dict[str, dict[PartitionKey, None]] = {}
         for group_id in self._store.groups():
-            orphans = [
-                key
-                for key, committed in self._store.of_group(group_id).items()
-                if self._is_orphan(key[0], committed)
-            ]
-            for key in orphans:
+            for key, committed in self._store.of_group(group_id).items():
+                if self.is_orphan(key[0], committed):
+                    orphans.setdefault(group_id, {})[key] = None
+        for (group_id, key), committed in self._pending.all():
+            if self.is_orphan(key[0], committed):
+                orphans.setdefault(group_id, {})[key] = None
+        for group_id, keys in orphans.items():
+            for key in keys:
                 self._store.remove(group_id, key)
-            if orphans:
-                self._bury(group_id, orphans)
+            self.bury(group_id, tuple(keys))
 
-    def _is_orphan(self, topic: str, committed: CommittedOffset) -> bool:
+    def is_orphan(self, topic: str, committed: CommittedOffset) -> bool:
+        """Whether an offset belongs to a topic that is gone, be there another by its name."""
         topic_id = self._topics.topic_id(topic)
         if topic_id is None:
             return True
         # Records without a topic id come from Kafka or from commits with their own retention.
         return any(committed.topic_id) and committed.topic_id != topic_id
 
-    def _bury(self, group_id: str, keys: Sequence[PartitionKey]) -> None:
+    def bury(self, group_id: str, keys: Sequence[PartitionKey]) -> None:
         """Write tombstones for offsets that are invisible already."""
+        for key in keys:
+            self._pending.drop(group_id, key)
         try:
-            self._log.append(
-                group_id, [offset_tombstone(group_id, key) for key in keys], _nothing_more
-            )
+            self._log.append(group_id, [offset_tombstone(group_id, key) for key in keys])
         except KafkaError as error:
             # The next start finds them again, and again that their topic is gone.
             _log.warning("group %s: offsets could not be deleted: %s", group_id, error.message)
@@ -312,17 +202,17 @@ class Offsets:
         """Delete what has outlived its retention, and empty groups with nothing left."""
         for group in self._table:
             group_id = group.group_id
-            in_flight = self._store.in_flight(group_id)
+            coming = {*self._store.in_flight(group_id), *self._pending.of_group(group_id)}
             offsets = self._store.of_group(group_id)
             expired = [
                 key
                 for key, committed in offsets.items()
-                if key not in in_flight and self._has_expired(group, key[0], committed)
+                if key not in coming and self._has_expired(group, key[0], committed)
             ]
             ends = (
                 group.state is GroupState.EMPTY
                 and not group.pending_joins
-                and not in_flight
+                and not coming
                 and len(expired) == len(offsets)
             )
             if expired or ends:
@@ -357,7 +247,3 @@ class Offsets:
 def _ignore(error: ErrorCode) -> None:
     if error:
         _log.warning("expired offsets could not be deleted: %s", error.name)
-
-
-def _nothing_more() -> None:
-    pass
