@@ -9,6 +9,7 @@ from headwater.base.settings import (
     BrokerSettings,
     TopicConfig,
     split_address,
+    split_overrides,
 )
 
 HOUR_MS = 3_600_000
@@ -91,3 +92,19 @@ def test_what_is_no_address(text: str) -> None:
 
 def test_without_an_advertised_address_there_is_none() -> None:
     assert BrokerSettings().advertised_address is None
+
+
+def test_bounds_of_single_addresses() -> None:
+    overrides = "127.0.0.1:100, [::1]:5,0:0:0:0:0:0:0:2:7,"
+    settings = BrokerSettings.parse({"max.connections.per.ip.overrides": overrides})
+    assert split_overrides(settings.max_connections_per_ip_overrides) == {
+        "127.0.0.1": 100,
+        "::1": 5,
+        "::2": 7,
+    }
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1", "localhost:5", "127.0.0.1:many", ":5"])
+def test_bounds_of_what_is_no_address(text: str) -> None:
+    with pytest.raises(KafkaError, match=r"max\.connections\.per\.ip\.overrides"):
+        BrokerSettings.parse({"max.connections.per.ip.overrides": text})

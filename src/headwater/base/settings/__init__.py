@@ -10,6 +10,7 @@ from headwater.base.settings.broker import (
     BROKER_SETTINGS,
     BrokerSettings,
     split_address,
+    split_overrides,
     unknown_broker_config,
 )
 from headwater.base.settings.loading import Loaded, Shown, load_settings, variable_for
@@ -28,6 +29,7 @@ __all__ = [
     "Value",
     "load_settings",
     "split_address",
+    "split_overrides",
     "unknown_broker_config",
     "unknown_topic_config",
     "variable_for",

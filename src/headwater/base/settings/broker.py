@@ -14,6 +14,7 @@ defaults are those of Kafka 4.3 except:
 """
 
 import dataclasses
+import ipaddress
 from collections.abc import Mapping
 from typing import Final, Self
 
@@ -113,7 +114,42 @@ class BrokerSettings:
         600_000, "After this time without a request a connection is closed.", kind=Kind.LONG
     )
     max_connections: int = setting(
-        INT_MAX, "The most connections that are held at once.", kind=Kind.INT, low=0
+        INT_MAX,
+        "The most connections that are held at once; others are let in when one has closed.",
+        kind=Kind.INT,
+        low=0,
+    )
+    max_connections_per_ip: int = setting(
+        INT_MAX,
+        "The most connections from one address; more are closed at once.",
+        kind=Kind.INT,
+        low=0,
+    )
+    max_connections_per_ip_overrides: str = setting(
+        "",
+        "Other bounds for some addresses: 127.0.0.1:100,10.0.0.7:5.",
+        kind=Kind.STRING,
+    )
+    max_connection_creation_rate: int = setting(
+        INT_MAX,
+        "The most connections that are accepted each second; others wait.",
+        kind=Kind.INT,
+        low=1,
+    )
+    quota_window_num: int = setting(
+        11, "How many windows the rate of a client is measured over.", kind=Kind.INT, low=1
+    )
+    quota_window_size_seconds: int = setting(
+        1, "How long a window is in which bytes and time are counted.", kind=Kind.INT, low=1
+    )
+    controller_quota_window_num: int = setting(
+        11,
+        "How many windows of created and deleted partitions may come at once.",
+        kind=Kind.INT,
+        low=1,
+    )
+    controller_quota_window_size_seconds: int = setting(
+        1, "How long a window is in which changed partitions are counted.", kind=Kind.INT, low=1
     )
     socket_listen_backlog_size: int = setting(
         1024, "Connections the kernel holds until they are accepted.", kind=Kind.INT, low=1
@@ -429,6 +465,7 @@ class BrokerSettings:
                 ErrorCode.INVALID_CONFIG,
                 "group.min.session.timeout.ms must not be above group.max.session.timeout.ms",
             )
+        split_overrides(self.max_connections_per_ip_overrides)
         split_address(self.listeners)
         if self.advertised_listeners:
             split_address(self.advertised_listeners)
@@ -493,3 +530,23 @@ def split_address(text: str) -> tuple[str, int]:
             f"{text!r} is no address", hint="write HOST:PORT, for example 127.0.0.1:9092"
         )
     return host, int(port)
+
+
+def split_overrides(text: str) -> dict[str, int]:
+    """Split ``ADDRESS:COUNT,...`` of ``max.connections.per.ip.overrides``.
+
+    Raises:
+        KafkaError: INVALID_CONFIG: an entry is no address with a number.
+    """
+    overrides = {}
+    for entry in filter(None, map(str.strip, text.split(","))):
+        address, _, count = entry.rpartition(":")
+        try:
+            key = str(ipaddress.ip_address(address.removeprefix("[").removesuffix("]")))
+            overrides[key] = int(count)
+        except ValueError:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"max.connections.per.ip.overrides: {entry!r} is no ADDRESS:COUNT",
+            ) from None
+    return overrides
