@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -14,7 +15,11 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
 from headwater.cli.errors import Exit
 from headwater.delivery.client.partitioner import partition_for_key
+from headwater.delivery.wire.kafka import messages
 from tests.cli.runner import Runner
+from tests.delivery.client.scripted_broker import ScriptedBroker, one_node
+
+METADATA, INIT_PRODUCER_ID = 3, 22
 
 
 def write(bootstrap: str, topic: str, records: Sequence[dict[str, Any]]) -> None:
@@ -108,6 +113,72 @@ def test_a_record_that_is_too_large_is_bad_data(cli: Runner, name: str) -> None:
     cli.ok("topic", "create", name, "-c", "max.message.bytes=2000")
     result = cli.run("produce", name, stdin=b"x" * 5000 + b"\n")
     assert result.code == Exit.BAD_DATA
+
+
+def acknowledged(stderr: str) -> int:
+    found = re.search(r"after line \d+; ([\d,]+) records? acknowledged", stderr)
+    assert found, stderr
+    return int(found[1].replace(",", ""))
+
+
+@pytest.mark.parametrize("too_large_at", [0, 1, 2])
+def test_what_a_refused_record_leaves_behind_is_counted(
+    cli: Runner, name: str, too_large_at: int
+) -> None:
+    """Whichever partition refuses: the count is what is in the log."""
+    cli.ok("topic", "create", name, "-p", "3", "-c", "max.message.bytes=2000")
+
+    def records(*sizes: int) -> bytes:
+        return lines(
+            *(json.dumps({"partition": at, "payload": "x" * size}) for at, size in enumerate(sizes))
+        )
+
+    # A partition of Apache Kafka that is not ready yet would be asked again, alone.
+    cli.ok("produce", name, "--json", "--keep-partitions", stdin=records(5, 5, 5))
+    sizes = [5_000 if number == too_large_at else 5 for number in range(3)]
+    refused = cli.run("produce", name, "--json", "--keep-partitions", stdin=records(*sizes))
+    assert refused.code == Exit.BAD_DATA
+    assert "headwater tail" in refused.error()["hint"]
+    written = cli.ok("tail", name, "-e").lines
+    assert acknowledged(refused.stderr) == len(written) - 3 == 2
+
+
+def test_what_was_sent_before_the_last_flush_is_counted(cli: Runner, name: str) -> None:
+    """The producer sends by itself when enough waits; that counts too, and only once."""
+    cli.ok("topic", "create", name, "-c", "max.message.bytes=1000000")
+    good = ["y" * 400_000] * 25
+    refused = cli.run("produce", name, stdin=lines(*good, "x" * 1_200_000, "after"))
+    assert refused.code == Exit.BAD_DATA
+    written = cli.ok("tail", name, "-e").lines
+    assert acknowledged(refused.stderr) == len(written)
+    assert 20 <= len(written) <= 25
+
+
+def test_what_a_broker_took_before_it_fell_silent_is_counted(
+    lone_cli: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = 0
+
+    def answer(key: int, version: int, request: Any) -> Any:  # noqa: ANN401 - any message
+        nonlocal taken
+        if key == METADATA:
+            return one_node(broker.port, "t")
+        if key == INIT_PRODUCER_ID:
+            return messages.InitProducerIdResponse(producer_id=1, producer_epoch=0)
+        taken += 1
+        response = messages.ProduceResponse
+        partition = response.PartitionProduceResponse(index=0, base_offset=0)
+        topic = response.TopicProduceResponse(name="t", partition_responses=[partition])
+        return response(responses=[topic]) if taken == 1 else None
+
+    with ScriptedBroker(answer) as broker:
+        monkeypatch.setenv("HEADWATER_BOOTSTRAP", broker.address)
+        # Too large for one batch: the first is acknowledged, the second never.
+        text = lines(*["y" * 300_000] * 2)
+        result = lone_cli.run("produce", "t", "--timeout", "1", stdin=text)
+
+    assert result.code == Exit.UNREACHABLE
+    assert acknowledged(result.stderr) == 1
 
 
 def test_produce_creates_only_when_told_to(cli: Runner, name: str) -> None:

@@ -246,7 +246,8 @@ def test_bytes_that_are_no_text_can_be_searched() -> None:
 @pytest.mark.parametrize(
     "where, complaint",
     [
-        ("value.a = ", "cannot be read"),
+        ("value.a = ", "cannot be read: something is missing"),
+        ("(value.a = 1", "cannot be read"),
         ("vlue = 1", "no 'vlue'"),
         ("topic.x = 1", "no 'topic.x'"),
         ("headers = 'x'", "no 'headers'"),
@@ -266,3 +267,4 @@ def test_what_cannot_be_understood_is_refused(where: str, complaint: str) -> Non
         compile_where(where)
     assert complaint in refused.value.message
     assert "\x1b" not in refused.value.message
+    assert "class" not in refused.value.message, "the parser's own words are not the user's"

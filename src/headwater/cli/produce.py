@@ -202,7 +202,8 @@ def _copy(writing: _Writing, read: Callable[[bytes], Entry], *, quiet: bool) -> 
         writing.flush()
     except (KafkaError, BrokerUnreachableError) as error:
         writing.settle()
-        error.message += f" (at line {number}; {output.count(writing.count, 'record')} written)"
+        known = output.count(writing.count, "record")
+        error.message += f" (after line {number}; {known} acknowledged)"
         error.hint = error.hint or "what was written stays; see it with: headwater tail TOPIC -e"
         raise
     finally:

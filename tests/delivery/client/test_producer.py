@@ -72,6 +72,23 @@ def test_flush_tells_where_batches_went(cluster: Cluster, name: str) -> None:
     assert producer.flush() == []
 
 
+def test_what_was_taken_beside_a_refused_batch_is_known(cluster: Cluster, name: str) -> None:
+    admin.create_topic(cluster, name, partitions=3, configs={"max.message.bytes": "2000"})
+    producer = Producer(cluster)
+    for partition in range(3):
+        producer.send(name, b"all are ready", partition=partition)
+    producer.flush()
+    for partition, size in ((0, 10), (1, 5_000), (2, 10)):
+        producer.send(name, bytes(size), partition=partition)
+    with pytest.raises(KafkaError) as refused:
+        producer.flush()
+    assert refused.value.code == ErrorCode.MESSAGE_TOO_LARGE
+    assert sorted(producer.take_delivered()) == [Delivered(name, 0, 1, 1), Delivered(name, 2, 1, 1)]
+    assert producer.take_delivered() == []
+    producer.send(name, b"next", partition=0)
+    assert producer.flush() == [Delivered(name, 0, 2, 1)]
+
+
 def test_a_with_block_sends_the_rest(cluster: Cluster, bootstrap: str, name: str) -> None:
     admin.create_topic(cluster, name)
     with Producer(cluster) as producer:

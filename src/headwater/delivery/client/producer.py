@@ -267,16 +267,22 @@ class Producer:
         share: dict[Place, _Batch],
         again: dict[Place, Exception],
     ) -> None:
+        refused: list[KafkaError] = []
         for topic, answer in _answers(response):
             place = (topic, answer.index)
             code = ErrorCode(answer.error_code)
             if code in {ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER}:
                 count = len(share[place].records)
                 self._delivered.append(Delivered(*place, answer.base_offset, count))
-            else:
-                self._keep_or_raise(
-                    place, KafkaError(code, answer.error_message or f"{topic}: {code.name}"), again
-                )
+                continue
+            error = KafkaError(code, answer.error_message or f"{topic}: {code.name}")
+            try:
+                self._keep_or_raise(place, error, again)
+            except KafkaError:
+                # Not at once: what the same answer says of other partitions is true all the same.
+                refused.append(error)
+        if refused:
+            raise refused[0]
 
     def _keep_or_raise(
         self, place: Place, error: KafkaError, again: dict[Place, Exception]

@@ -14,7 +14,7 @@ Version notes:
 import logging
 from collections import Counter
 
-from headwater.base.errors import ErrorCode, KafkaError
+from headwater.base.errors import ErrorCode, KafkaError, StorageError
 from headwater.delivery.broker.broker import check_leader_epoch
 from headwater.delivery.broker.partition import Partition
 from headwater.delivery.dialects.kafka.call import Call
@@ -67,9 +67,8 @@ def handle(call: Call, request: messages.ListOffsetsRequest) -> None:
                 )
             except KafkaError as error:
                 answer.error_code = error.code
-            except OSError:
-                _log.exception("%s-%d cannot be searched", topic.name, asked.partition_index)
-                answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
+                if isinstance(error, StorageError):
+                    _log.error("offsets cannot be looked up: %s", error.message)
             answers.append(answer)
         response.topics.append(
             messages.ListOffsetsResponse.ListOffsetsTopicResponse(topic.name, answers)
