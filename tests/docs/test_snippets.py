@@ -1,12 +1,14 @@
 """Every runnable block of the README and the pages under docs/ runs."""
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.docs import snippets
+from tests.newcomer.run import COREUTILS, PROGRAMS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -40,15 +42,30 @@ assert x == 2
 """
 
 
+@pytest.fixture(scope="session")
+def plain_programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give a folder with nothing but what a reader of the pages is assumed to have."""
+    folder = tmp_path_factory.mktemp("programs")
+    for name in (*PROGRAMS, *COREUTILS.split()):
+        found = shutil.which(name)
+        if found is not None:
+            (folder / name).symlink_to(found)
+    return folder
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_page(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    page: Path,
+    tmp_path: Path,
+    plain_programs: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     text = page.read_text()
     address = None
     monkeypatch.delenv("HEADWATER_BOOTSTRAP", raising=False)
     # As in an activated environment: `headwater` and `pytest` are those of this Python.
-    programs = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+    programs = [str(Path(sys.executable).parent), str(plain_programs)]
     monkeypatch.setenv("PATH", os.pathsep.join(programs))
     if snippets.WITH_BROKER in text:
         address = request.getfixturevalue("headwater_fresh_broker").bootstrap_servers
