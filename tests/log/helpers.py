@@ -52,6 +52,7 @@ def make_batch(
     producer_id: int = -1,
     producer_epoch: int = -1,
     base_sequence: int = -1,
+    is_transactional: bool = False,
 ) -> bytearray:
     """Build a batch as a client sends it; the last timestamp repeats for further values."""
     padded = [*timestamps, *[timestamps[-1]] * (len(values) - len(timestamps))]
@@ -65,6 +66,7 @@ def make_batch(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
+        is_transactional=is_transactional,
     )
 
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from headwater.base.errors import ErrorCode, KafkaError
 from headwater.base.record.batch import BatchHeader
+from headwater.base.record.control import EndTransactionMarker
 from headwater.log.producers import ProducerState
 
 SEQUENCE_MAX = 2**31 - 1
@@ -127,13 +128,35 @@ def test_a_silent_producer_is_forgotten_unless_its_transaction_is_open() -> None
 def test_a_marker_carries_the_epoch_but_no_sequence() -> None:
     state = state_after(header(0, 3))
     marker = header(-1, epoch=1)._replace(attributes=0b11_0000, max_timestamp=2000)
-    state.replay(marker)
+    state.replay(marker, EndTransactionMarker(is_commit=True, coordinator_epoch=4))
 
     producer = state.get(7)
     assert producer is not None
     assert (producer.epoch, producer.timestamp, producer.last_sequence) == (1, 2000, -1)
     assert state.check(header(0, epoch=1)) is None
     assert code_of(state, header(3, epoch=0)) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert producer.coordinator_epoch == 4
+
+
+def test_a_control_batch_that_ends_nothing_changes_nothing() -> None:
+    state = state_after(header(0, 3))
+    before = state.encode()
+    state.replay(header(-1, epoch=1)._replace(attributes=0b11_0000, max_timestamp=2000), None)
+
+    assert state.encode() == before
+
+
+def test_a_broker_s_own_batches_have_no_sequence_numbers() -> None:
+    state = state_after(header(-1, 2, epoch=3), header(-1, 1, epoch=3))
+
+    assert state.check(header(-1, epoch=4)) is None
+    assert code_of(state, header(-1, epoch=2)) == ErrorCode.INVALID_PRODUCER_EPOCH
+    decoded = ProducerState.decode(state.encode())
+    assert decoded is not None
+    assert decoded.encode() == state.encode()
+    producer = decoded.get(7)
+    assert producer is not None
+    assert producer.batches[-1].base_sequence == producer.last_sequence == -1
 
 
 batches = st.lists(

@@ -25,6 +25,7 @@ from headwater.base.clock import Clock
 from headwater.base.disk import Disk, Syncable, may_pass, parent_directory, replace_file, sync_names
 from headwater.base.errors import ErrorCode, KafkaError, StorageError
 from headwater.base.record.batch import BatchHeader, stamp, stamp_append_time
+from headwater.base.record.control import EndTransactionMarker, build_end_transaction
 from headwater.base.settings import TopicConfig
 from headwater.log.admission import check_admitted
 from headwater.log.names import (
@@ -32,7 +33,6 @@ from headwater.log.names import (
     PARTITION_METADATA,
     encode_partition_metadata,
 )
-from headwater.log.producers import ProducerState
 from headwater.log.reading import ReadableLog
 from headwater.log.recovery import Expected, Found, find_log
 from headwater.log.repetition import find_repeated
@@ -86,7 +86,6 @@ class PartitionLog(ReadableLog):
         self._clock = clock
         self.topic, self.partition, self.topic_id = name
         self.recovery = found.report
-        self.producers: ProducerState = found.producers
         self._snapshots = Snapshots(disk, directory, found.snapshots)
         self.producer_id_expiration_ms = producer_id_expiration_ms
         self.synced_offset = found.log_end_offset
@@ -180,7 +179,7 @@ class PartitionLog(ReadableLog):
         self._durable = config.flush_messages == 1
         self._log_append_time = config.message_timestamp_type == "LogAppendTime"
         if not self._durable:
-            self.high_watermark = self.log_end_offset
+            self._show(self.log_end_offset)
 
     @property
     def failed(self) -> bool:
@@ -220,8 +219,71 @@ class PartitionLog(ReadableLog):
                     self.log_start_offset,
                     duplicate=True,
                 )
-        base_offset = self.log_end_offset
+        base_offset = self._write(batch, header.last_offset_delta, max_timestamp, now_ms)
+        if producer_id >= 0:
+            self.producers.add(header, base_offset, max_timestamp, now_ms)
         last_offset = base_offset + header.last_offset_delta
+        if not self._durable:
+            self._show(last_offset + 1)
+        time_ms = now_ms if self._log_append_time else NO_TIMESTAMP
+        return Appended(base_offset, last_offset, time_ms, self.log_start_offset, duplicate=False)
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        committed: bool,
+        coordinator_epoch: int,
+        transaction_version: int = 0,
+    ) -> Appended:
+        """Append the control batch that ends a producer's transaction in this partition.
+
+        Where none is open it changes nothing for readers: a coordinator that does not know whether
+        it has written a marker writes it again.
+
+        Args:
+            producer_id: Whose transaction it is.
+            producer_epoch: The producer's, raised already where the protocol raises it.
+            committed: How it ended.
+            coordinator_epoch: That of the coordinator who says so.
+            transaction_version: From 2 on the epoch must have been raised.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED; nothing was
+                written.
+            StorageError: The disk is full or has failed; the transaction is still open.
+        """
+        if self.failure:
+            raise StorageError(self.failure)
+        self.producers.check_marker(
+            producer_id,
+            producer_epoch,
+            coordinator_epoch=coordinator_epoch,
+            transaction_version=transaction_version,
+        )
+        now_ms = self._clock.now_ms()
+        marker = EndTransactionMarker(committed, coordinator_epoch)
+        batch = build_end_transaction(
+            marker, timestamp=now_ms, producer_id=producer_id, producer_epoch=producer_epoch
+        )
+        offset = self._write(batch, 0, now_ms, now_ms)
+        aborted = self.producers.end(
+            producer_id, producer_epoch, marker, offset=offset, timestamp=now_ms
+        )
+        assert self._segments.active is not None
+        self._segments.active.note_aborted(aborted)
+        if not self._durable:
+            self._show(offset + 1)
+        time_ms = now_ms if self._log_append_time else NO_TIMESTAMP
+        return Appended(offset, offset, time_ms, self.log_start_offset, duplicate=False)
+
+    def _write(
+        self, batch: bytearray | memoryview, last_offset_delta: int, max_timestamp: int, now_ms: int
+    ) -> int:
+        """Write a batch at the log end; return the offset that it got."""
+        base_offset = self.log_end_offset
+        last_offset = base_offset + last_offset_delta
         segment = self._segment_for_append(len(batch), last_offset, max_timestamp, now_ms)
         stamp(batch, 0, base_offset, self.leader_epoch)
         if self._log_append_time:
@@ -235,12 +297,12 @@ class PartitionLog(ReadableLog):
         if not self._active_dirty:
             self._active_dirty = True
             self._dirty_since_ms = now_ms
-        if not self._durable:
-            self.high_watermark = last_offset + 1
-        if producer_id >= 0:
-            self.producers.add(header, base_offset, max_timestamp)
-        time_ms = now_ms if self._log_append_time else NO_TIMESTAMP
-        return Appended(base_offset, last_offset, time_ms, self.log_start_offset, duplicate=False)
+        return base_offset
+
+    def _show(self, upto_offset: int) -> None:
+        """Raise the high watermark."""
+        self.high_watermark = upto_offset
+        self._transactions.advance(upto_offset)
 
     def _segment_for_append(
         self, size: int, last_offset: int, max_timestamp: int, now_ms: int
@@ -443,7 +505,7 @@ class PartitionLog(ReadableLog):
         """Move the high watermark: everything that `begin_commit` handed over is durable."""
         self._unsynced.end()
         self.synced_offset = self._commit_offset
-        self.high_watermark = max(self.high_watermark, self._commit_offset)
+        self._show(max(self.high_watermark, self._commit_offset))
         if self._abandoned:
             self.abandon()
 

@@ -1,7 +1,8 @@
-"""What a partition remembers of its idempotent producers.
+"""What a partition remembers of its idempotent and transactional producers.
 
 This file alone decides whether a batch with a producer id is new, a repetition, or out of order,
-and the bytes of a `.snapshot` file. It knows no file and no clock.
+whether a marker may end a transaction, and the bytes of a `.snapshot` file. It knows no file and
+no clock; which transactions are undecided is kept by `transactions`.
 
 Per producer id: the epoch, and the last five batches with their sequence numbers and offsets.
 Five, because a client may have five requests in flight, and each of them may be sent again.
@@ -12,6 +13,18 @@ Five, because a client may have five requests in flight, and each of them may be
     a newer epoch                           must begin at sequence number 0
     the same epoch                          must follow the last one; 0 follows 2**31 - 1
     anything else                           OUT_OF_ORDER_SEQUENCE_NUMBER
+    outside the transaction that is open    INVALID_TXN_STATE
+
+A broker's own transactional batches have no sequence numbers; only their epoch is judged. The
+first transactional batch of a producer opens its transaction, a marker ends it:
+
+    an older epoch                          INVALID_PRODUCER_EPOCH
+    transaction.version 2: the same epoch   INVALID_PRODUCER_EPOCH while a transaction is open; a
+                                            coordinator raises it at every end, so this marker was
+                                            meant for the transaction before. Not of the last
+                                            epoch there is, which cannot be raised.
+    an older coordinator's epoch            TRANSACTION_COORDINATOR_FENCED
+    a newer epoch                           the window is empty then: the producer begins at 0
 
 A snapshot is Kafka's, version 1:
 
@@ -30,12 +43,20 @@ from typing import Final, NamedTuple
 
 from headwater.base.errors import ErrorCode, KafkaError
 from headwater.base.record.batch import BatchHeader
+from headwater.base.record.control import EndTransactionMarker
 from headwater.base.record.crc import crc32c
+from headwater.log.transactions import Transactions
+from headwater.log.txn_index import TxnIndexEntry
 
 BATCHES_MAX: Final = 5
 SEQUENCE_MASK: Final = 0x7FFF_FFFF
 NO_TRANSACTION: Final = -1
 NO_COORDINATOR: Final = -1
+NO_SEQUENCE: Final = -1
+EPOCH_MAX: Final = 2**15 - 1
+
+EPOCH_RAISED_AT_END: Final = 2
+"""The `transaction.version` from which on every end of a transaction raises the epoch."""
 
 SNAPSHOT_VERSION: Final = 1
 _SNAPSHOT_HEAD = struct.Struct(">hIi")
@@ -73,6 +94,7 @@ class Producer:
         "is_whole",
         "timestamp",
         "txn_first_offset",
+        "txn_since_ms",
     )
 
     def __init__(self, epoch: int) -> None:
@@ -83,6 +105,7 @@ class Producer:
         self.timestamp = -1
         self.coordinator_epoch = NO_COORDINATOR
         self.txn_first_offset = NO_TRANSACTION
+        self.txn_since_ms = -1
 
     @property
     def last_sequence(self) -> int:
@@ -93,11 +116,12 @@ class Producer:
 class ProducerState:
     """All producers of one partition."""
 
-    __slots__ = ("_producers",)
+    __slots__ = ("_producers", "transactions")
 
     def __init__(self) -> None:
         """Start with none."""
         self._producers: dict[int, Producer] = {}
+        self.transactions = Transactions()
 
     def __len__(self) -> int:
         """Return how many producer ids are known."""
@@ -125,71 +149,137 @@ class ProducerState:
             return None
         epoch = header.producer_epoch
         base_sequence = header.base_sequence
-        if epoch == producer.epoch:
-            last_sequence = producer.last_sequence
-            if base_sequence == (last_sequence + 1) & SEQUENCE_MASK:
-                return None
-            repeated = (base_sequence + header.last_offset_delta) & SEQUENCE_MASK
-            for batch in producer.batches:
-                if batch.base_sequence == base_sequence and batch.last_sequence == repeated:
-                    return batch
-            raise KafkaError(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {header.producer_id} sent sequence number {base_sequence},"
-                f" the last one was {last_sequence}",
-            )
         if epoch < producer.epoch:
-            raise KafkaError(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"producer {header.producer_id} has epoch {epoch},"
-                f" a later one has epoch {producer.epoch}",
-            )
-        if base_sequence != 0:
+            raise _old_epoch(header.producer_id, epoch, producer.epoch)
+        if base_sequence == NO_SEQUENCE:
+            pass
+        elif epoch == producer.epoch:
+            last_sequence = producer.last_sequence
+            if base_sequence != (last_sequence + 1) & SEQUENCE_MASK:
+                repeated = (base_sequence + header.last_offset_delta) & SEQUENCE_MASK
+                for batch in producer.batches:
+                    if batch.base_sequence == base_sequence and batch.last_sequence == repeated:
+                        return batch
+                raise KafkaError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"producer {header.producer_id} sent sequence number {base_sequence},"
+                    f" the last one was {last_sequence}",
+                )
+        elif base_sequence != 0:
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"producer {header.producer_id} began epoch {epoch} with sequence number"
                 f" {base_sequence}, not 0",
             )
+        if producer.txn_first_offset >= 0 and not header.is_transactional:
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {header.producer_id} has had a transaction open since offset"
+                f" {producer.txn_first_offset}, this batch is not part of it",
+            )
         return None
 
-    def add(self, header: BatchHeader, base_offset: int, timestamp: int) -> None:
-        """Remember a batch that was appended at `base_offset`."""
-        epoch = header.producer_epoch
-        producer = self._producers.get(header.producer_id)
+    def check_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        coordinator_epoch: int,
+        transaction_version: int,
+    ) -> None:
+        """Judge a marker that wants to end a producer's transaction.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
+        """
+        producer = self._producers.get(producer_id)
         if producer is None:
-            producer = self._producers[header.producer_id] = Producer(epoch)
+            return
+        if producer_epoch < producer.epoch or (
+            transaction_version >= EPOCH_RAISED_AT_END
+            and producer_epoch == producer.epoch < EPOCH_MAX
+            and producer.txn_first_offset >= 0
+        ):
+            raise _old_epoch(producer_id, producer_epoch, producer.epoch)
+        if coordinator_epoch < producer.coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"the coordinator of producer {producer_id} has epoch {coordinator_epoch},"
+                f" a later one has epoch {producer.coordinator_epoch}",
+            )
+
+    def add(
+        self, header: BatchHeader, base_offset: int, timestamp: int, now_ms: int | None = None
+    ) -> None:
+        """Remember a batch that was appended at `base_offset`, and open its transaction."""
+        producer = self._enter(header.producer_id, header.producer_epoch)
+        _remember(producer, header, base_offset, timestamp)
+        producer.timestamp = timestamp
+        if header.is_transactional and producer.txn_first_offset < 0:
+            producer.txn_first_offset = base_offset
+            producer.txn_since_ms = timestamp if now_ms is None else now_ms
+            self.transactions.begin(header.producer_id, base_offset)
+
+    def end(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        marker: EndTransactionMarker,
+        *,
+        offset: int,
+        timestamp: int,
+    ) -> TxnIndexEntry | None:
+        """Remember a marker that was appended at `offset`.
+
+        Returns:
+            What the index of aborted transactions has to hold, if anything.
+        """
+        producer = self._enter(producer_id, producer_epoch)
+        producer.timestamp = timestamp
+        producer.coordinator_epoch = marker.coordinator_epoch
+        if producer.txn_first_offset < 0:
+            return None
+        producer.txn_first_offset = NO_TRANSACTION
+        ended = self.transactions.end(producer_id, offset)
+        return None if marker.is_commit else ended
+
+    def _enter(self, producer_id: int, epoch: int) -> Producer:
+        """Return a producer with this epoch; a new epoch begins with an empty window."""
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            producer = self._producers[producer_id] = Producer(epoch)
         elif producer.epoch != epoch:
             producer.epoch = epoch
             producer.batches = []
-        delta = header.last_offset_delta
-        base_sequence = header.base_sequence
-        batch = ProducerBatch(
-            base_sequence,
-            (base_sequence + delta) & SEQUENCE_MASK,
-            base_offset,
-            base_offset + delta,
-            timestamp,
-        )
-        batches = producer.batches
-        if len(batches) >= BATCHES_MAX:
-            del batches[0]
-        batches.append(batch)
-        producer.timestamp = timestamp
+        return producer
 
-    def replay(self, header: BatchHeader) -> None:
-        """Remember a batch found in the log, which was judged when it was written."""
+    def replay(
+        self, header: BatchHeader, marker: EndTransactionMarker | None
+    ) -> TxnIndexEntry | None:
+        """Remember a batch found in the log, which was judged when it was written.
+
+        Args:
+            header: The header of the batch.
+            marker: What it says if it is a control batch. None where it says nothing about a
+                transaction: of another kind, or emptied by compaction.
+
+        Returns:
+            As `end`.
+        """
         if not header.is_control:
             self.add(header, header.base_offset, header.max_timestamp)
-            return
-        # A marker ends a transaction: it carries the producer's epoch but no sequence number.
-        producer = self._producers.get(header.producer_id)
-        if producer is None:
-            producer = self._producers[header.producer_id] = Producer(header.producer_epoch)
-        elif producer.epoch != header.producer_epoch:
-            producer.epoch = header.producer_epoch
-            producer.batches = []
-        producer.timestamp = header.max_timestamp
-        producer.txn_first_offset = NO_TRANSACTION
+            return None
+        if marker is None:
+            return None
+        entry = self.end(
+            header.producer_id,
+            header.producer_epoch,
+            marker,
+            offset=header.base_offset,
+            timestamp=header.max_timestamp,
+        )
+        self.transactions.advance(header.next_offset)
+        return entry
 
     def is_whole(self, producer_id: int) -> bool:
         """Tell whether the window holds all that it would hold without a restart."""
@@ -208,11 +298,9 @@ class ProducerState:
         # Without the newest batch it would not be the end of the log that was looked at.
         newest = producer.batches[-1].last_offset if producer.batches else -1
         if found and found[-1].last_offset == newest:
-            timestamp = producer.timestamp
             producer.batches = []
             for header in found[-BATCHES_MAX:]:
-                self.add(header, header.base_offset, header.max_timestamp)
-            producer.timestamp = timestamp
+                _remember(producer, header, header.base_offset, header.max_timestamp)
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forget producers that were silent for too long and have no open transaction."""
@@ -272,14 +360,48 @@ class ProducerState:
             producer.timestamp = timestamp
             producer.coordinator_epoch = coordinator_epoch
             producer.txn_first_offset = txn_first_offset
+            producer.txn_since_ms = timestamp
             if last_offset >= 0:
                 producer.batches.append(
                     ProducerBatch(
-                        (last_sequence - offset_delta) & SEQUENCE_MASK,
+                        _add_to_sequence(last_sequence, -offset_delta),
                         last_sequence,
                         last_offset - offset_delta,
                         last_offset,
                         timestamp,
                     )
                 )
+        opened = [(p.txn_first_offset, number) for number, p in state._producers.items()]
+        for first_offset, producer_id in sorted(opened):
+            if first_offset >= 0:
+                state.transactions.begin(producer_id, first_offset)
         return state
+
+
+def _remember(producer: Producer, header: BatchHeader, base_offset: int, timestamp: int) -> None:
+    """Let a batch enter a producer's window."""
+    delta = header.last_offset_delta
+    base_sequence = header.base_sequence
+    batches = producer.batches
+    if len(batches) >= BATCHES_MAX:
+        del batches[0]
+    batches.append(
+        ProducerBatch(
+            base_sequence,
+            _add_to_sequence(base_sequence, delta),
+            base_offset,
+            base_offset + delta,
+            timestamp,
+        )
+    )
+
+
+def _add_to_sequence(sequence: int, count: int) -> int:
+    return NO_SEQUENCE if sequence == NO_SEQUENCE else (sequence + count) & SEQUENCE_MASK
+
+
+def _old_epoch(producer_id: int, epoch: int, latest: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        f"producer {producer_id} has epoch {epoch}, a later one has epoch {latest}",
+    )

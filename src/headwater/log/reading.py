@@ -9,16 +9,35 @@ succeed, and what cannot be read stays unread.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from headwater.base.errors import ErrorCode, KafkaError, StorageError
 from headwater.log.epochs import LeaderEpochs
 from headwater.log.extent import FileRange
+from headwater.log.producers import ProducerState
 from headwater.log.recovery import Found
 from headwater.log.search import FoundOffset, find_max_timestamp, find_timestamp
 from headwater.log.segments import SegmentList
+from headwater.log.txn_index import AbortedTransaction
 
 NO_TIMESTAMP: Final = -1
+
+
+class OpenTransaction(NamedTuple):
+    """A transaction that is neither committed nor aborted in a partition.
+
+    Attributes:
+        producer_id: Whose it is.
+        producer_epoch: Its producer's epoch.
+        first_offset: Of its first record here.
+        since_ms: When that was appended; after a restart the time that its batch claims, or that
+            of the producer's last batch.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    since_ms: int
 
 
 class ReadableLog:
@@ -33,11 +52,40 @@ class ReadableLog:
         self.log_start_offset = found.log_start_offset
         self.log_end_offset = found.log_end_offset
         self.high_watermark = found.log_end_offset
+        self.producers: ProducerState = found.producers
+        self._transactions = found.producers.transactions
+        self._transactions.advance(found.log_end_offset)
 
     @property
     def last_stable_offset(self) -> int:
         """The end of what readers of committed data may see."""
-        return self.high_watermark
+        unstable = self._transactions.first_unstable_offset
+        if unstable >= self.high_watermark:
+            return self.high_watermark
+        return max(unstable, self.log_start_offset)
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        """Return the transactions that no marker has ended yet, oldest first."""
+        found = []
+        for producer_id, first_offset in self._transactions.open_first_offsets().items():
+            producer = self.producers.get(producer_id)
+            assert producer is not None
+            found.append(
+                OpenTransaction(producer_id, producer.epoch, first_offset, producer.txn_since_ms)
+            )
+        return found
+
+    def aborted_transactions(self, from_offset: int, upto_offset: int) -> list[AbortedTransaction]:
+        """Return what a reader of committed data must skip between two offsets.
+
+        Each is a producer whose records count as aborted from an offset on until its next abort
+        marker; in the order of their markers.
+
+        Raises:
+            StorageError: The files cannot be read.
+        """
+        with self._reading():
+            return self._segments.aborted_transactions(from_offset, upto_offset)
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

@@ -16,28 +16,19 @@ is not compacted a gap means that something is missing, so the log ends there: w
 always a prefix of what was written.
 
 Index entries beyond, producers and epochs are made anew from the batches: producers from the
-newest good snapshot that is not ahead of the scan.
+newest good snapshot that is not ahead of the scan. Of the aborted transactions those are made anew
+whose marker is scanned. An index of them that was closed long ago and makes no sense is made anew
+from all batches of its segment, whatever the last process said.
 """
 
 import contextlib
 import logging
 from bisect import bisect_right
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
 
-from headwater.base.disk import Disk, File, parent_directory, read_file
+from headwater.base.disk import Disk, parent_directory, read_file
 from headwater.base.errors import CorruptRecordError, StorageError
-from headwater.base.record.batch import (
-    ATTRIBUTES_POS,
-    BATCH_HEADER_BYTES,
-    BATCH_LENGTH_MIN,
-    MAGIC,
-    SIZE_OVERHEAD_BYTES,
-    BatchHeader,
-    parse_header,
-)
-from headwater.base.record.crc import crc32c
+from headwater.base.record.batch import SIZE_OVERHEAD_BYTES, BatchHeader
 from headwater.log.epochs import LeaderEpochs
 from headwater.log.index import (
     OFFSET_ENTRY_BYTES,
@@ -55,19 +46,19 @@ from headwater.log.names import (
     SEGMENT_SUFFIXES,
     SNAPSHOT,
     TIME_INDEX,
+    TXN_INDEX,
     decode_partition_metadata,
     encode_partition_metadata,
     offset_name,
     parse_offset_name,
 )
 from headwater.log.producers import ProducerState
+from headwater.log.scan import Scan, read_marker
 from headwater.log.segment import Segment
+from headwater.log.segments import OFFSET_MAX
 from headwater.log.unsynced import Unsynced, sync_now
 
 logger = logging.getLogger(__name__)
-
-CHUNK_BYTES: Final = 4 << 20
-"""One read of a scan: large enough that its cost vanishes, small enough for the CPU's cache."""
 
 
 @dataclass(slots=True)
@@ -215,7 +206,7 @@ class _Search:
         epochs = self._read_epochs()
         if not self._metadata_is_good or epochs is None:
             return None
-        self._indexes_are_good = self._load_indexes(active, below_offset=1 << 63)
+        self._indexes_are_good = self._load_indexes(active, below_offset=OFFSET_MAX)
         latest, _ = active.time_index.last()
         log_end_offset = active.base_offset
         size = active.size
@@ -230,6 +221,7 @@ class _Search:
         if end != size or not self._indexes_are_good:
             active.size = size
             return None
+        self._mend_txn_indexes(len(self.segments), log_end_offset)
         return self._found(epochs, log_end_offset, self._replay(log_end_offset))
 
     def _load_indexes(self, segment: Segment, *, below_offset: int) -> bool:
@@ -297,12 +289,30 @@ class _Search:
                 break
             # Damage down here is the readers' to find: it stops no start.
             with contextlib.suppress(CorruptRecordError):
-                for _, header in segment.headers(segment.position_of(start)):
+                for position, header in segment.headers(segment.position_of(start)):
                     if header.base_offset >= upto_offset:
                         break
                     if header.producer_id >= 0 and header.base_offset >= start:
-                        producers.replay(header)
+                        producers.replay(header, read_marker(segment, position, header))
         return producers
+
+    def _mend_txn_indexes(self, count: int, end_offset: int) -> None:
+        """Make the unreadable ones of the first `count` segments anew, which end at an offset."""
+        ends = [segment.base_offset for segment in self.segments[1:count]]
+        for segment, end in zip(self.segments, [*ends, end_offset], strict=False):
+            if offset_name(segment.base_offset, TXN_INDEX) not in self._names:
+                continue
+            if segment.txn_index.keep_valid(from_offset=segment.base_offset, below_offset=end):
+                continue
+            logger.warning("%s is damaged; it is made anew", segment.path(TXN_INDEX))
+            producers = self._replay(segment.base_offset)
+            segment.reset_txn_index()
+            with contextlib.suppress(CorruptRecordError):
+                for position, header in segment.headers(0):
+                    if header.producer_id >= 0:
+                        marker = read_marker(segment, position, header)
+                        segment.note_aborted(producers.replay(header, marker))
+            self._save_indexes(segment)
 
     # After any other end.
 
@@ -317,8 +327,16 @@ class _Search:
             if not names <= self._names:
                 segment.rebuild_indexes(self._expected.index_interval_bytes)
                 self._save_indexes(segment)
+        if first > 0:
+            self._mend_txn_indexes(first, self.segments[first].base_offset)
         epochs = self._read_epochs() or self._epochs_from_batches(first)
-        scan = _Scan(self._expected, epochs)
+        scan = Scan(
+            epochs,
+            compacted=self._expected.compacted,
+            leader_epoch=self._expected.leader_epoch,
+            recovery_point=self._expected.recovery_point,
+            index_interval_bytes=self._expected.index_interval_bytes,
+        )
         self._scan(first, scan)
         log_end_offset = scan.next_offset
         self._remove_snapshots_above(log_end_offset)
@@ -328,7 +346,7 @@ class _Search:
         self._make_durable(first, epochs)
         return found
 
-    def _scan(self, first: int, scan: "_Scan") -> None:
+    def _scan(self, first: int, scan: Scan) -> None:
         """Scan segment after segment, and cut where the good batches end."""
         for at in range(first, len(self.segments)):
             segment = self.segments[at]
@@ -336,7 +354,9 @@ class _Search:
             start = good = 0
             if at == first:
                 start = self._trusted_start(segment)
-                scan.producers = self._replay(_offset_at(segment, start))
+                start_offset = _offset_at(segment, start)
+                self._trust_txn_index(segment, start_offset)
+                scan.producers = self._replay(start_offset)
                 good = scan.segment(segment, start) if start > 0 else 0
                 if good == start > 0:
                     # Not one good batch where the index points: it is the index that is wrong.
@@ -361,6 +381,25 @@ class _Search:
         if not self._load_indexes(segment, below_offset=below):
             segment.offset_index.file_is_longer = segment.time_index.file_is_longer = True
         return segment.offset_index.last_position()
+
+    def _trust_txn_index(self, segment: Segment, below_offset: int) -> None:
+        """Keep the aborted transactions whose markers were durable before the scan begins.
+
+        What came later may be garbled so that it looks like one of them. It lies behind them, so
+        the last entry whose marker is there vouches for all before it.
+        """
+        index = segment.txn_index
+        index.keep_valid(from_offset=segment.base_offset, below_offset=below_offset)
+        for entry in reversed(index.entries()):
+            with contextlib.suppress(CorruptRecordError):
+                for _, header in segment.headers(segment.position_of(entry.marker_offset)):
+                    if (header.base_offset, header.producer_id) == (
+                        entry.marker_offset,
+                        entry.producer_id,
+                    ) and header.is_control:
+                        return
+                    break
+            index.keep_valid(from_offset=segment.base_offset, below_offset=entry.marker_offset)
 
     def _epochs_from_batches(self, upto: int) -> LeaderEpochs:
         """Make the epochs of the segments that will not be scanned anew: the file is damaged."""
@@ -425,66 +464,6 @@ class _Search:
             sync_now(item)
 
 
-class _Scan:
-    """The state of a scan that goes from segment to segment.
-
-    Attributes:
-        next_offset: Behind the last good batch.
-        producers: As of there.
-    """
-
-    def __init__(self, expected: Expected, epochs: LeaderEpochs) -> None:
-        self._expected = expected
-        self._epochs = epochs
-        self._latest_epoch_max = max(expected.leader_epoch, epochs.latest)
-        self._epoch = -1
-        self.next_offset = -1
-        self.producers = ProducerState()
-
-    def may_follow(self, base_offset: int) -> bool:
-        """Tell whether a batch or a segment may start here, given what came before."""
-        if base_offset == self.next_offset:
-            return True
-        if base_offset < self.next_offset:
-            return False
-        return self._expected.compacted or base_offset <= self._expected.recovery_point
-
-    def segment(self, segment: Segment, start: int) -> int:
-        """Take the good batches of a segment into account; return where they end."""
-        if start == 0:
-            segment.set_indexes(OffsetIndex(segment.base_offset), TimeIndex(segment.base_offset))
-            for index in (segment.offset_index, segment.time_index):
-                index.file_is_longer = True
-            self.next_offset = max(self.next_offset, segment.base_offset)
-        size = segment.size
-        end = start
-        interval = self._expected.index_interval_bytes
-        for position, header in good_batches(segment.reader(), start, size):
-            base_offset = header.base_offset
-            last_offset = base_offset + header.last_offset_delta
-            if self.next_offset < 0:
-                # The first batch behind a trusted index entry: nothing is known before it.
-                self.next_offset = max(base_offset, segment.base_offset)
-            if (
-                not self.may_follow(base_offset)
-                or header.last_offset_delta < 0
-                or not segment.fits(last_offset)
-                or not self._epoch <= header.leader_epoch <= self._latest_epoch_max
-            ):
-                break
-            if header.leader_epoch > self._epoch:
-                self._epoch = header.leader_epoch
-                if header.leader_epoch > self._epochs.latest:
-                    self._epochs.assign(header.leader_epoch, base_offset)
-            if header.producer_id >= 0:
-                self.producers.replay(header)
-            end = position + header.batch_length + SIZE_OVERHEAD_BYTES
-            segment.note(position, end - position, last_offset, header.max_timestamp, interval)
-            self.next_offset = last_offset + 1
-        segment.size = size
-        return end
-
-
 def _has_timestamps(segment: Segment) -> bool:
     with contextlib.suppress(CorruptRecordError):
         return segment.first_timestamp >= 0
@@ -497,42 +476,6 @@ def _offset_at(segment: Segment, position: int) -> int:
         for _, header in segment.headers(position):
             return header.base_offset
     return segment.base_offset
-
-
-def good_batches(file: File, start: int, size: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Walk over batches whose size, magic and checksum are right, and stop at the first other.
-
-    Yields:
-        The position and the header of each.
-    """
-    position = start
-    chunk_start = start
-    chunk = b""
-    view = memoryview(chunk)
-    while size - position >= BATCH_HEADER_BYTES:
-        at = position - chunk_start
-        if at + BATCH_HEADER_BYTES > len(chunk):
-            chunk = file.read(min(CHUNK_BYTES, size - position), position)
-            view = memoryview(chunk)
-            chunk_start, at = position, 0
-            if len(chunk) < BATCH_HEADER_BYTES:
-                return
-        header = parse_header(chunk, at)
-        if header.batch_length < BATCH_LENGTH_MIN or header.magic != MAGIC:
-            return
-        length = header.batch_length + SIZE_OVERHEAD_BYTES
-        if length > size - position:
-            return
-        if at + length > len(chunk):
-            chunk = file.read(max(length, min(CHUNK_BYTES, size - position)), position)
-            view = memoryview(chunk)
-            chunk_start, at = position, 0
-            if len(chunk) < length:
-                return
-        if crc32c(view[at + ATTRIBUTES_POS : at + length]) != header.crc:
-            return
-        yield position, header
-        position += length
 
 
 def tell_missing(directory: str, recorded: range, found: range, *, clean: bool) -> None:

@@ -1,4 +1,4 @@
-"""One segment: a file of batches and its two indexes.
+"""One segment: a file of batches and its three indexes.
 
 This file alone decides when an index entry is made, how an offset is found in a file, and which
 handles a segment keeps open. It does not know its neighbours, what is durable, or why it is
@@ -7,7 +7,8 @@ closed.
 Index entries follow Kafka's rule, batch by batch: when more than `index.interval.bytes` lie between
 the start of the batch indexed last and this one, this batch gets an entry, and so does the largest
 timestamp so far. A segment that is closed gets one last time index entry, so that the largest
-timestamp of a closed segment is known without reading it.
+timestamp of a closed segment is known without reading it. The third index, of aborted transactions,
+cannot be made from this segment alone; whoever knows the producers adds to it.
 
 Handles: the appender is opened by the first append and never read through `FileRange`, because
 `sendfile` may move the position of what it sends from. The reader is opened by the first read.
@@ -29,8 +30,23 @@ from headwater.base.record.batch import (
     parse_header,
 )
 from headwater.log.extent import FileRange
-from headwater.log.index import RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex
-from headwater.log.names import DELETED, INDEX, LOG, SEGMENT_SUFFIXES, TIME_INDEX, offset_name
+from headwater.log.index import (
+    OFFSET_ENTRY_BYTES,
+    RELATIVE_OFFSET_MAX,
+    TIME_ENTRY_BYTES,
+    OffsetIndex,
+    TimeIndex,
+)
+from headwater.log.names import (
+    DELETED,
+    INDEX,
+    LOG,
+    SEGMENT_SUFFIXES,
+    TIME_INDEX,
+    TXN_INDEX,
+    offset_name,
+)
+from headwater.log.txn_index import TXN_ENTRY_BYTES, TxnIndex, TxnIndexEntry
 
 SCAN_BYTES: Final = 8192
 """One read while walking over headers: twice the usual distance between two index entries."""
@@ -91,6 +107,7 @@ class Segment:
         "_reader",
         "_since_index",
         "_time_index",
+        "_txn_index",
         "_used",
         "appender",
         "base_offset",
@@ -111,6 +128,7 @@ class Segment:
         self._reader: File | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
+        self._txn_index: TxnIndex | None = None
         self._max_timestamp: int | None = None
         self._max_timestamp_offset = base_offset
         self._first_timestamp: int | None = None
@@ -124,6 +142,7 @@ class Segment:
         """Make an empty segment; a file left by a failed attempt is emptied."""
         segment = cls(disk, directory, base_offset, size=0, created_ms=now_ms)
         segment.set_indexes(OffsetIndex(base_offset), TimeIndex(base_offset))
+        segment._txn_index = TxnIndex()
         appender = segment.open_appender()
         if appender.size():
             appender.truncate(0)
@@ -247,6 +266,25 @@ class Segment:
         assert self._time_index is not None
         return self._time_index
 
+    @property
+    def txn_index(self) -> TxnIndex:
+        """The index of aborted transactions, read from disk where it was idle."""
+        if self._txn_index is None:
+            path = self.path(TXN_INDEX)
+            content = read_file(self._disk, path) if self._disk.exists(path) else b""
+            self._txn_index = TxnIndex(content)
+        return self._txn_index
+
+    def reset_txn_index(self) -> None:
+        """Forget the aborted transactions, also those in the file; `note_aborted` goes on."""
+        self._txn_index = TxnIndex()
+        self._txn_index.file_is_longer = True
+
+    def note_aborted(self, entry: TxnIndexEntry | None) -> None:
+        """Take an aborted transaction into account whose marker is in this segment, if any."""
+        if entry is not None:
+            self.txn_index.append(entry)
+
     def set_indexes(self, offset_index: OffsetIndex, time_index: TimeIndex) -> None:
         """Take indexes that describe a part of the file; `note` goes on from there."""
         self._offset_index = offset_index
@@ -296,7 +334,7 @@ class Segment:
             self.time_index.maybe_append(self.max_timestamp, self._max_timestamp_offset)
 
     def save_indexes(self) -> tuple[list[File], bool]:
-        """Append to both index files what they lack.
+        """Append to the index files what they lack; without an aborted transaction there are two.
 
         Returns:
             The handles, to be synced and closed, and whether a name was created, be it by an
@@ -306,10 +344,16 @@ class Segment:
             OSError: Nothing is lost; another call goes on where this one failed.
         """
         files: list[File] = []
-        indexes = ((INDEX, self.offset_index, 8), (TIME_INDEX, self.time_index, 12))
+        indexes = (
+            (INDEX, self.offset_index, OFFSET_ENTRY_BYTES),
+            (TIME_INDEX, self.time_index, TIME_ENTRY_BYTES),
+            (TXN_INDEX, self.txn_index, TXN_ENTRY_BYTES),
+        )
         for suffix, index, entry_bytes in indexes:
             path = self.path(suffix)
             if not self._disk.exists(path):
+                if suffix == TXN_INDEX and not index:
+                    continue
                 self._indexes_created = True
             elif index.saved_entries == len(index) and not index.file_is_longer:
                 continue
@@ -320,7 +364,7 @@ class Segment:
             content = index.encode(index.saved_entries)
             if content:
                 file.append((content,))
-        # Only now: one of the two without the other would never be synced.
+        # Only now: one of them without the others would never be synced.
         for _, index, _ in indexes:
             index.saved_entries = len(index)
             index.file_is_longer = False
@@ -331,7 +375,7 @@ class Segment:
         """Tell whether nothing would be lost by forgetting the indexes in memory."""
         return all(
             index is None or (index.saved_entries == len(index) and not index.file_is_longer)
-            for index in (self._offset_index, self._time_index)
+            for index in (self._offset_index, self._time_index, self._txn_index)
         )
 
     # Reading.
@@ -432,6 +476,9 @@ class Segment:
             self.appender = None
         elif self.indexes_saved():
             self._offset_index = self._time_index = None
+            # Most segments have no aborted transaction, and to remember that costs nothing.
+            if self._txn_index:
+                self._txn_index = None
             self._marks.clear()
 
     def mark_deleted(self) -> None:

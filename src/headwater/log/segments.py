@@ -14,6 +14,7 @@ from typing import Final
 from headwater.base.disk import may_pass
 from headwater.log.extent import FileRange
 from headwater.log.segment import Segment
+from headwater.log.txn_index import AbortedTransaction
 from headwater.log.unsynced import sync_now
 
 OFFSET_MAX: Final = 2**63 - 1
@@ -107,6 +108,17 @@ class SegmentList:
             if found is not None or segment.position_of(offset) < segment.size:
                 return found
         return None
+
+    def aborted_transactions(self, from_offset: int, upto_offset: int) -> list[AbortedTransaction]:
+        """Return the aborted transactions that overlap a range, in the order of their markers.
+
+        A transaction may be aborted in a later segment than those that hold its records.
+        """
+        found: list[AbortedTransaction] = []
+        for segment in self._segments[self.place_of(from_offset) :]:
+            if segment.txn_index.collect(from_offset, upto_offset, found):
+                break
+        return found
 
     def sync_indexes(self) -> tuple[int, bool]:
         """Write out and sync the index entries that are in memory only.
