@@ -17,6 +17,7 @@ from headwater.delivery.broker.groups import Groups
 from headwater.delivery.broker.groups.offsets_topic import OFFSETS_TOPIC, new_offsets_topic
 from headwater.delivery.broker.overflow import Overflow
 from headwater.delivery.broker.partition import Commits
+from headwater.delivery.broker.quotas import Quotas
 from headwater.delivery.broker.topic_rules import (
     Room,
     WantedTopic,
@@ -73,6 +74,7 @@ class Broker:
         )
         self.configs = Configs(store, self.topics, settings)
         self.features = Features(store, node_id=settings.node_id)
+        self.quotas = Quotas(store, settings, clock)
         self.overflow = Overflow(self.groups)
         self.topics.when_deleted(self.overflow.forget)
 
@@ -114,6 +116,7 @@ class Broker:
         again = self.timers.after(_UPKEEP_INTERVAL_MS, self._keep_up)
         now_ms = self.clock.now_ms()
         failure = StorageError("the log cannot be written any more")
+        self.quotas.forget_idle()
         try:
             self.topics.request_due_commits()
             self.store.work_due(now_ms)

@@ -8,6 +8,9 @@ Behaviour:
 * More than 10,000 partitions in one request are refused for all its topics, as Kafka's controller
   does; headwater.max.partitions bounds all topics together.
 * validate_only answers as if it had been done, with the null topic id.
+* New partitions count against controller_mutation_rate (KIP-599), those of validate_only too. Once
+  it is exceeded, topics are refused with THROTTLING_QUOTA_EXCEEDED from v6 on; before, the client
+  has to wait after the answer.
 
 Version notes:
 * v4: -1 for partitions and replication factor (accepted in every version).
@@ -28,6 +31,8 @@ from headwater.delivery.wire.kafka import messages
 KEY = 19
 VERSIONS = (2, 7)
 
+_FIRST_WITH_QUOTA_ERROR = 6
+
 _Result = messages.CreateTopicsResponse.CreatableTopicResult
 _Config = messages.CreateTopicsResponse.CreatableTopicConfigs
 
@@ -44,7 +49,15 @@ def handle(call: Call, request: messages.CreateTopicsRequest) -> None:
         for topic, plan in zip(wanted, plans, strict=True)
         if isinstance(plan, KafkaError)
     }
-    accepted = [plan for plan in plans if isinstance(plan, NewTopic)]
+    quota = broker.quotas.mutations(call.client_id, strict=call.version >= _FIRST_WITH_QUOTA_ERROR)
+    accepted = []
+    for plan in plans:
+        if isinstance(plan, NewTopic):
+            try:
+                quota.spend(plan.partitions)
+                accepted.append(plan)
+            except KafkaError as exceeded:
+                results[plan.name] = _refusal(plan.name, exceeded)
     ids = {} if request.validate_only else _create(broker, accepted, results)
     for plan in accepted:
         if plan.name not in results:
@@ -53,7 +66,9 @@ def handle(call: Call, request: messages.CreateTopicsRequest) -> None:
         if count > 1:
             duplicate = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             results[name] = _refusal(name, duplicate)
-    call.reply(messages.CreateTopicsResponse(topics=[results[name] for name in times]))
+    response = messages.CreateTopicsResponse(topics=[results[name] for name in times])
+    call.throttle(response, quota.throttle_ms)
+    call.reply(response)
 
 
 def _wanted(topic: messages.CreateTopicsRequest.CreatableTopic) -> WantedTopic:

@@ -7,6 +7,8 @@ Behaviour:
 * delete.topic.enable=false refuses every topic: INVALID_REQUEST before v3, else
   TOPIC_DELETION_DISABLED.
 * A topic that is named twice, by name or by id, is not deleted.
+* Deleted partitions count against controller_mutation_rate (KIP-599). Once it is exceeded, topics
+  are refused with THROTTLING_QUOTA_EXCEEDED from v5 on; before, the client waits after the answer.
 
 Version notes:
 * v5: an error message. v6: topics by id (KIP-516), either the name or the id.
@@ -17,6 +19,7 @@ from collections.abc import Sequence
 
 from headwater.base.errors import ErrorCode, KafkaError
 from headwater.delivery.broker.broker import Broker
+from headwater.delivery.broker.quotas import Mutations
 from headwater.delivery.dialects.kafka.call import Call
 from headwater.delivery.wire.kafka import messages
 
@@ -24,6 +27,7 @@ KEY = 20
 VERSIONS = (1, 6)
 
 _FIRST_WITH_IDS = 6
+_FIRST_WITH_QUOTA_ERROR = 5
 _FIRST_WITH_DELETION_DISABLED = 3
 _NO_ID = bytes(16)
 
@@ -41,6 +45,8 @@ def handle(call: Call, request: messages.DeleteTopicsRequest) -> None:
     ids = Counter(topic.topic_id for topic in asked if topic.topic_id != _NO_ID)
     response = messages.DeleteTopicsResponse()
     answered: set[tuple[str | None, bytes]] = set()
+    strict = call.version >= _FIRST_WITH_QUOTA_ERROR
+    quota = call.broker.quotas.mutations(call.client_id, strict=strict)
     for topic in asked:
         key = (topic.name, topic.topic_id)
         if key in answered and key != (None, _NO_ID):
@@ -50,10 +56,11 @@ def handle(call: Call, request: messages.DeleteTopicsRequest) -> None:
         response.responses.append(result)
         try:
             _check_asked(topic, names, ids)
-            _delete(call, result, ids)
+            _delete(call, result, ids, quota)
         except KafkaError as error:
             result.error_code = error.code
             result.error_message = error.message
+    call.throttle(response, quota.throttle_ms)
     call.reply(response)
 
 
@@ -76,7 +83,10 @@ def _check_asked(
 
 
 def _delete(
-    call: Call, result: messages.DeleteTopicsResponse.DeletableTopicResult, ids: Counter[bytes]
+    call: Call,
+    result: messages.DeleteTopicsResponse.DeletableTopicResult,
+    ids: Counter[bytes],
+    quota: Mutations,
 ) -> None:
     broker: Broker = call.broker
     if result.name is None:
@@ -98,6 +108,7 @@ def _delete(
             ErrorCode.TOPIC_DELETION_DISABLED if disabled else ErrorCode.INVALID_REQUEST,
             "Topic deletion is disabled.",
         )
+    quota.spend(len(topic.partitions))
     result.name = topic.name
     result.topic_id = topic.topic_id
     broker.topics.delete(topic.name)

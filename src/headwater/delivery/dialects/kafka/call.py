@@ -78,6 +78,15 @@ class Call:
         """Let the client wait before anything more is read from it."""
         self._line.mute(delay_ms)
 
+    def throttle(self, response: Any, delay_ms: int) -> None:  # noqa: ANN401 - any message class
+        """Tell the client to wait after this answer, and read nothing from it meanwhile.
+
+        The longest wait counts; all responses but that of ApiVersions v0 can tell it.
+        """
+        if delay_ms > response.throttle_time_ms:
+            response.throttle_time_ms = delay_ms
+            self._line.mute(delay_ms)
+
     def on_cancel(self, action: Callable[[], None]) -> None:
         """Run the action if the client goes away before the answer."""
         self._when_cancelled = action
