@@ -127,9 +127,6 @@ DIFFERENCES: dict[str, Difference] = {
         "Every level but read_committed sees all that is durable.",
         "An unknown isolation level is read_uncommitted",
     ),
-    "fetch opens a session": Difference(
-        kafkas=True, ours=False, reason="Sessions come later.", told="No fetch sessions"
-    ),
     "fetch a partition twice": Difference(
         [[5, 6, 7, 8]],
         [list(range(9)), [5, 6, 7, 8]],

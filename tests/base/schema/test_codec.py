@@ -281,3 +281,16 @@ def test_bad_bytes_are_refused_by_name(version: int, at: int, bad: bytes, reason
     written[at : at + len(bad)] = bad
     with pytest.raises(MalformedMessageError, match=f"EverythingRequest v{version}: {reason}"):
         codec(EverythingRequest, version).decode(written)
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_an_element_that_was_encoded_before_stands_for_itself(version: int) -> None:
+    whole = everything()
+    in_pieces = everything()
+    encode = codec(EverythingRequest, version).element_encoder(Part)
+
+    in_pieces.parts = [encode(whole.parts[0]), whole.parts[1]]
+
+    assert codec(EverythingRequest, version).encode(in_pieces) == codec(
+        EverythingRequest, version
+    ).encode(whole)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from headwater.base.errors import HeadwaterError
-from headwater.base.schema.classes import Message, build_message
+from headwater.base.schema.classes import Message, Struct, build_message
 from headwater.base.schema.decoding import compile_decoder
-from headwater.base.schema.encoding import compile_encoder
+from headwater.base.schema.encoding import compile_encoder, compile_struct_encoder
 from headwater.base.schema.model import has_records
 from headwater.base.schema.table import Table
 
@@ -60,6 +60,17 @@ class Codec(Generic[MessageT]):
         if has_records(self.message.__schema__, self.version):
             return self._encoder
         return lambda message: [self._encoder(message)]
+
+    def element_encoder(self, struct: type[Struct]) -> Callable[[Any], bytes]:
+        """Return ``encode(element) -> bytes`` for the elements of one kind.
+
+        In an array such bytes may stand for the element itself, so that an answer which hardly
+        changes need not be written anew.
+        """
+        encode = compile_struct_encoder(struct, self.message, self.version)
+        if has_records(self.message.__schema__, self.version):
+            return lambda element: b"".join(encode(element))
+        return encode
 
     @cached_property
     def _encoder(self) -> Callable[[MessageT], Any]:

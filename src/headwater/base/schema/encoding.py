@@ -5,7 +5,8 @@ value of the wrong type or range raises whatever Python raises.
 
 Neighbouring fixed-size fields, a length behind them and the empty list of tagged fields are
 written by one precompiled struct. Pieces are collected in a list and joined once. Records are
-passed through as they are, so that a file's bytes need never enter the process.
+passed through as they are, so that a file's bytes need never enter the process; so is an element
+of an array that comes as bytes, from whoever encoded the same struct before.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from headwater.base.schema import runtime
-from headwater.base.schema.classes import Message, shared_default
+from headwater.base.schema.classes import Message, Struct, shared_default
 from headwater.base.schema.model import FIXED_FORMAT, Field, StructSchema, has_records
 from headwater.base.schema.source import Source
 
@@ -29,10 +30,22 @@ def compile_encoder(message: type[Message], version: int) -> Callable[[Any], Any
     return source.function("encode", f"<encode {message.__name__} v{version}>")
 
 
+def compile_struct_encoder(
+    struct: type[Struct], message: type[Message], version: int
+) -> Callable[[Any], Any]:
+    """Return ``encode(struct)`` for a struct of one version of a message.
+
+    It gives what `compile_encoder` would write for an element of that kind.
+    """
+    writer = _Encoder(message, version)
+    writer.write(message.__schema__.structs[struct.__name__])
+    return writer.source.function("encode", f"<encode {struct.__qualname__} v{version}>")
+
+
 def encoder_source(message: type[Message], version: int) -> Source:
     """Return the source that `compile_encoder` compiles."""
     writer = _Encoder(message, version)
-    writer.write()
+    writer.write(message.__schema__.root)
     return writer.source
 
 
@@ -54,14 +67,14 @@ class _Encoder:
             put_records=runtime.put_records,
         )
 
-    def write(self) -> None:
+    def write(self, schema: StructSchema) -> None:
         source = self.source
         in_parts = has_records(self._schema, self._version)
         with source.block("def encode(o):"):
             source.line("out = []")
             if in_parts:
                 source.line("parts = []")
-            self._struct("o", self._schema.root)
+            self._struct("o", schema)
             self._flush()
             if in_parts:
                 with source.block("if out:"):
@@ -218,6 +231,9 @@ class _Encoder:
         item = f"o{self._depth}"
         with self.source.block(f"for {item} in {items}:"):
             if field.is_struct:
+                with self.source.block(f"if {item}.__class__ is bytes:"):
+                    self.source.line(f"{self._out}.append({item})")
+                    self.source.line("continue")
                 self._struct(item, self._schema.structs[field.type])
             else:
                 self._variable(item, replace(field, is_array=False, nullable=range(0)))

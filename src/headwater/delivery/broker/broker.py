@@ -13,6 +13,7 @@ from headwater.base.errors import ErrorCode, KafkaError, StorageError
 from headwater.base.settings import BrokerSettings
 from headwater.delivery.broker.configs import Configs
 from headwater.delivery.broker.features import Features
+from headwater.delivery.broker.fetch_sessions import FetchSessions
 from headwater.delivery.broker.groups import Groups
 from headwater.delivery.broker.groups.offsets_topic import OFFSETS_TOPIC, new_offsets_topic
 from headwater.delivery.broker.overflow import Overflow
@@ -74,6 +75,9 @@ class Broker:
         )
         self.configs = Configs(store, self.topics, settings)
         self.features = Features(store, node_id=settings.node_id)
+        self.fetch_sessions = FetchSessions(
+            clock, chance, settings.max_incremental_fetch_session_cache_slots
+        )
         self.quotas = Quotas(store, settings, clock)
         self.overflow = Overflow(self.groups)
         self.topics.when_deleted(self.overflow.forget)

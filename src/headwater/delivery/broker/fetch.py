@@ -5,8 +5,8 @@ when a long poll ends. It hands out file ranges, never the bytes themselves, and
 requests or sockets.
 """
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
 
 from headwater.base.clock import Timer, Timers
 from headwater.base.errors import ErrorCode, KafkaError
@@ -16,13 +16,37 @@ from headwater.log.extent import FileRange
 _NOT_THERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
-class Wanted(NamedTuple):
-    """One partition of a fetch; without a partition the error says why."""
+class Wanted:
+    """One partition of a fetch; without a partition the error says why.
 
-    partition: Partition | None
-    offset: int
-    max_bytes: int
-    error: ErrorCode = ErrorCode.NONE
+    A fetch session keeps it from one request to the next, with what was told of it last.
+    """
+
+    __slots__ = (
+        "error",
+        "index",
+        "leader_epoch",
+        "max_bytes",
+        "offset",
+        "partition",
+        "told_high_watermark",
+        "told_log_start_offset",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str, topic_id: bytes, index: int) -> None:
+        """Name the partition; the rest is set by whoever asks."""
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.partition: Partition | None = None
+        self.error = ErrorCode.NONE
+        self.offset = 0
+        self.max_bytes = 0
+        self.leader_epoch = -1
+        self.told_high_watermark = -1
+        self.told_log_start_offset = -1
 
 
 class Found(NamedTuple):
@@ -44,7 +68,7 @@ class Limits(NamedTuple):
     read_committed: bool
 
 
-def collect(wanted: Sequence[Wanted], limits: Limits) -> tuple[list[Found], bool]:
+def collect(wanted: Iterable[Wanted], limits: Limits) -> tuple[list[Found], bool]:
     """Look at every partition once.
 
     The first partition that has anything gives at least one whole batch, even one larger than all
@@ -57,86 +81,89 @@ def collect(wanted: Sequence[Wanted], limits: Limits) -> tuple[list[Found], bool
     total = 0
     failed = False
     found = []
-    for partition, offset, max_bytes, error in wanted:
+    for each in wanted:
+        partition = each.partition
         if partition is None or partition.ended:
-            gone = error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            gone = each.error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             found.append(Found(gone, -1, -1, -1, None))
             # As in Kafka, what never was there hurries nobody who also waits for what is.
-            failed = failed or partition is not None or error not in _NOT_THERE
+            failed = failed or partition is not None or gone not in _NOT_THERE
             continue
         log = partition.log
         high_watermark = log.high_watermark
         last_stable_offset = log.last_stable_offset
         upto = last_stable_offset if limits.read_committed else high_watermark
+        offset = each.offset
         records = None
         if offset != upto and (remaining > 0 or not total):
             try:
                 records = log.read(
                     offset,
-                    min(max_bytes, remaining),
+                    min(each.max_bytes, remaining),
                     upto_offset=upto,
                     at_least_one=not total,
                 )
             except KafkaError as refused:
-                error = refused.code  # noqa: PLW2901 - the finding's error
                 failed = True
                 # As Kafka: a range error says nothing about the log but its start.
-                found.append(Found(error, -1, -1, -1, None))
+                found.append(Found(refused.code, -1, -1, -1, None))
                 continue
         if records is not None:
             size = len(records)
             total += size
             remaining -= size
         found.append(
-            Found(error, high_watermark, last_stable_offset, log.log_start_offset, records)
+            Found(ErrorCode.NONE, high_watermark, last_stable_offset, log.log_start_offset, records)
         )
     return found, failed or total >= limits.min_bytes
 
 
-class LongPoll:
-    """A fetch that waits for enough bytes, or for its time to be up."""
+class Waiting(Protocol):
+    """A fetch that has not been answered yet."""
 
-    __slots__ = ("_answer", "_found", "_limits", "_timer", "_wanted")
+    def look(self) -> bool:
+        """Look again; tell whether that is enough for an answer."""
+        ...
+
+    def answer(self) -> None:
+        """Answer with what was seen last."""
+        ...
+
+
+class LongPoll:
+    """Lets a fetch wait until it has enough, or its time is up.
+
+    Whatever changes what a reader sees wakes those who watch, so when the time is up the last look
+    still holds: an idle consumer of a thousand partitions is not looked after twice.
+    """
+
+    __slots__ = ("_fetch", "_partitions", "_timer")
 
     def __init__(
-        self,
-        wanted: Sequence[Wanted],
-        found: list[Found],
-        limits: Limits,
-        timers: Timers,
-        answer: Callable[[list[Found]], None],
+        self, fetch: Waiting, partitions: Sequence[Partition], max_wait_ms: int, timers: Timers
     ) -> None:
-        """Wait for more than was found so far.
-
-        Whatever changes what a reader sees wakes those who watch, so when the time is up the last
-        look still holds: an idle consumer of a thousand partitions is not looked after twice.
-        """
-        self._wanted = wanted
-        self._found = found
-        self._limits = limits
-        self._answer = answer
-        self._timer: Timer | None = timers.after(limits.max_wait_ms, self._time_is_up)
-        for each in wanted:
-            if each.partition is not None:
-                each.partition.watch(self._look)
+        """Watch the partitions for as long as the fetch may wait."""
+        self._fetch = fetch
+        self._partitions = partitions
+        self._timer: Timer | None = timers.after(max_wait_ms, self._time_is_up)
+        look = self._look
+        for partition in partitions:
+            partition.watch(look)
 
     def cancel(self) -> None:
         """Nobody waits for the answer any more."""
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
-            for each in self._wanted:
-                if each.partition is not None:
-                    each.partition.unwatch(self._look)
+            look = self._look
+            for partition in self._partitions:
+                partition.unwatch(look)
 
     def _look(self) -> None:
-        if self._timer is None:
-            return
-        self._found, enough = collect(self._wanted, self._limits)
-        if enough:
+        if self._timer is not None and self._fetch.look():
             self.cancel()
-            self._answer(self._found)
+            self._fetch.answer()
 
     def _time_is_up(self) -> None:
         self.cancel()
-        self._answer(self._found)
+        self._fetch.answer()

@@ -47,12 +47,22 @@ class Commits(Protocol):
 class Partition:
     """A partition log with its waiters; what every dialect appends to and reads from."""
 
-    __slots__ = ("_commits", "_in_round", "_waiting", "_watchers", "ended", "log")
+    __slots__ = (
+        "_commits",
+        "_in_round",
+        "_waiting",
+        "_watchers",
+        "ended",
+        "log",
+        "quiet_answer",
+    )
 
     def __init__(self, log: PartitionLog, commits: Commits) -> None:
         self.log = log
         # The topic was deleted; whoever still holds the partition must not wait for it.
         self.ended = False
+        # What a dialect last told a reader who was at the end: (the state it told of, its bytes).
+        self.quiet_answer: tuple[tuple[object, ...], bytes] | None = None
         self._commits = commits
         self._in_round = False
         # In offset order, because appends are: the head is always the next to become durable.
