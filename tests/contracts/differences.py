@@ -187,6 +187,19 @@ DIFFERENCES: dict[str, Difference] = {
         "Metadata has no older form here that one could go back to.",
         "`metadata.version` is always 30",
     ),
+    # DescribeTopicPartitions, DescribeQuorum
+    "describe topic partitions: no name": Difference(
+        [("", ErrorCode.UNKNOWN_SERVER_ERROR), ("a", ErrorCode.UNKNOWN_SERVER_ERROR)],
+        [("", ErrorCode.INVALID_TOPIC_EXCEPTION), ("a", [0, 1, 2])],
+        "It is the client's mistake, and the other topics are not to blame.",
+        "A topic without a name is INVALID_TOPIC_EXCEPTION",
+    ),
+    "describe quorum: the voter's listener": Difference(
+        "CONTROLLER",
+        "PLAINTEXT",
+        "Clients and tools reach the node by the one listener that it has.",
+        "The voter is reached by the listener of clients",
+    ),
     # Groups
     "join as a static member under a dynamic member's id": Difference(
         ErrorCode.UNKNOWN_SERVER_ERROR,

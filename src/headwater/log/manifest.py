@@ -346,6 +346,11 @@ class Manifest:
         if self._file.size() - self._image_bytes > max(_FOLD_AT_LEAST_BYTES, self._image_bytes):
             self._fold()
 
+    @property
+    def number(self) -> int:
+        """The number of the newest entry, which is durable."""
+        return self._number
+
     def close(self) -> None:
         """Give the file back; everything in it is durable already."""
         self._file.close()

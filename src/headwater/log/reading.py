@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from headwater.base.errors import ErrorCode, KafkaError, StorageError
+from headwater.base.record.batch import NO_LEADER_EPOCH
 from headwater.log.epochs import LeaderEpochs
 from headwater.log.extent import FileRange
 from headwater.log.producers import ProducerState
@@ -157,6 +158,10 @@ class ReadableLog:
         """Return the epoch at or below the one asked for and its end; (-1, -1) if unknown."""
         if leader_epoch == self.leader_epoch:
             return leader_epoch, self.log_end_offset
+        if max(self.epochs.latest, NO_LEADER_EPOCH) < leader_epoch < self.leader_epoch:
+            # A run in which nothing was written; before all of them stands the epoch itself.
+            known = self.epochs.latest > NO_LEADER_EPOCH
+            return self.epochs.latest if known else leader_epoch, self.log_end_offset
         return self.epochs.end_offset(leader_epoch, self.log_end_offset)
 
     def epoch_for_offset(self, offset: int) -> int:

@@ -185,6 +185,11 @@ class LogStore:
         return self._manifest.image.broker_configs
 
     @property
+    def journal_entries(self) -> int:
+        """How many entries the journal of metadata has had in all; each of them is durable."""
+        return self._manifest.number
+
+    @property
     def feature_levels(self) -> Mapping[str, int]:
         """The levels of features that somebody chose."""
         return self._manifest.image.feature_levels

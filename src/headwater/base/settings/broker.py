@@ -110,6 +110,9 @@ class BrokerSettings:
         kind=Kind.INT,
         low=0,
     )
+    max_request_partition_size_limit: int = setting(
+        2000, "The most partitions one DescribeTopicPartitions returns.", kind=Kind.INT, low=1
+    )
     connections_max_idle_ms: int = setting(
         600_000, "After this time without a request a connection is closed.", kind=Kind.LONG
     )

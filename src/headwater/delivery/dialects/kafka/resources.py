@@ -1,7 +1,7 @@
 """The kinds of things that have configs in Kafka's protocol.
 
 This file alone decides which config resources exist here and what is said about those that Kafka
-has and we do not. The APIs 32, 33 and 44 share it.
+has and we do not. The APIs 32, 33, 44 and 74 share it.
 """
 
 from collections import Counter
@@ -55,6 +55,17 @@ def describe(broker: Broker, kind: int, name: str) -> list[Described]:
     if kind == ResourceType.BROKER_LOGGER:
         broker.configs.check_node(name, "Broker", f"{broker.node_id}")
     return []
+
+
+def names(broker: Broker, kind: ResourceType) -> list[str]:
+    """Name every resource of a kind."""
+    match kind:
+        case ResourceType.TOPIC:
+            return [topic.name for topic in broker.topics]
+        case ResourceType.BROKER | ResourceType.BROKER_LOGGER:
+            return [str(broker.node_id)]
+        case _:
+            return []
 
 
 def alter(
