@@ -10,13 +10,17 @@ from headwater.base.disk import File
 class FileRange:
     """Whole batches, contiguous in one file."""
 
-    __slots__ = ("file", "length", "position")
+    __slots__ = ("file", "length", "next_offset", "position")
 
-    def __init__(self, file: File, position: int, length: int) -> None:
-        """Name the bytes; the file must be a handle that is never appended to."""
+    def __init__(self, file: File, position: int, length: int, next_offset: int) -> None:
+        """Name the bytes, and an offset that lies behind all their records.
+
+        The file must be a handle that is never appended to.
+        """
         self.file = file
         self.position = position
         self.length = length
+        self.next_offset = next_offset
 
     def __len__(self) -> int:
         """Return the number of bytes."""

@@ -424,27 +424,39 @@ class Segment:
         return None
 
     def extent(
-        self, offset: int, max_bytes: int, *, upto_offset: int | None, at_least_one: bool
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        upto_offset: int,
+        end_offset: int,
+        at_least_one: bool,
     ) -> FileRange | None:
         """Return whole batches from the one that holds `offset`.
 
         Args:
             offset: Where to start.
             max_bytes: How much at most.
-            upto_offset: No batch that starts here or behind; None: to the end.
+            upto_offset: No batch that starts here or behind.
+            end_offset: Where the segment ends.
             at_least_one: The first batch comes even if it is larger than `max_bytes`.
         """
         start = self.position_of(offset)
-        limit = self.size if upto_offset is None else self.position_from(upto_offset)
+        whole = upto_offset >= end_offset
+        limit = self.size if whole else self.position_from(upto_offset)
         if start >= limit:
             return None
         if limit - start <= max_bytes:
-            return FileRange(self.reader(), start, limit - start)
-        end = self._end_within(start, start + max_bytes, at_least_one=at_least_one)
-        return FileRange(self.reader(), start, end - start) if end > start else None
+            next_offset = end_offset if whole else upto_offset
+            return FileRange(self.reader(), start, limit - start, next_offset)
+        end, next_offset = self._end_within(start, start + max_bytes, at_least_one=at_least_one)
+        return FileRange(self.reader(), start, end - start, next_offset) if end > start else None
 
-    def _end_within(self, start: int, limit: int, *, at_least_one: bool) -> int:
-        """Return the last batch boundary up to `limit`, or the first behind `start` if none is."""
+    def _end_within(self, start: int, limit: int, *, at_least_one: bool) -> tuple[int, int]:
+        """Return the last batch boundary up to `limit`, or the first behind `start` if none is.
+
+        Beside the position comes the offset that begins there, or may begin there.
+        """
         end = start
         next_offset = -1
         begin = max(start, self.offset_index.floor_position(limit))
@@ -459,7 +471,7 @@ class Segment:
                 break
         if end > start:
             self._remember(next_offset, end)
-        return end
+        return end, next_offset
 
     # Letting go.
 

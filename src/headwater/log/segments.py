@@ -95,14 +95,14 @@ class SegmentList:
             segment = self._segments[at]
             at += 1
             end_offset = self._bases[at] if at < len(self._bases) else log_end_offset
-            whole = upto_offset >= end_offset
-            if whole and end_offset == log_end_offset:
+            if upto_offset >= end_offset == log_end_offset:
                 # Whoever reads to the end comes back for what follows it.
                 segment.mark(end_offset)
             found = segment.extent(
                 offset,
                 max_bytes,
-                upto_offset=None if whole else upto_offset,
+                upto_offset=upto_offset,
+                end_offset=end_offset,
                 at_least_one=at_least_one,
             )
             if found is not None or segment.position_of(offset) < segment.size:

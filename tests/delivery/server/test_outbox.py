@@ -37,7 +37,7 @@ def file_of(tmp_path: Path, content: bytes) -> Callable[[int, int], FileRange]:
     path = tmp_path / "records"
     path.write_bytes(content)
     disk = RealDisk()
-    return lambda position, length: FileRange(disk.open_for_reading(str(path)), position, length)
+    return lambda position, length: FileRange(disk.open_for_reading(str(path)), position, length, 0)
 
 
 def send_all(outbox: Outbox, theirs: socket.socket, expected: int) -> bytes:
@@ -119,7 +119,7 @@ def test_sending_never_moves_the_position_of_the_appending_descriptor(
     appender.append([bytes(100_000)])
     before = os.lseek(appender.fileno(), 0, os.SEEK_CUR)
     outbox = Outbox(pair[0], executor, lambda: None)
-    outbox.extend([FileRange(disk.open_for_reading(path), 0, 100_000)])
+    outbox.extend([FileRange(disk.open_for_reading(path), 0, 100_000, 0)])
     send_all(outbox, pair[1], 100_000)
     appender.append([b"end"])
 

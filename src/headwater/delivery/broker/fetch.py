@@ -12,6 +12,7 @@ from headwater.base.clock import Timer, Timers
 from headwater.base.errors import ErrorCode, KafkaError
 from headwater.delivery.broker.partition import Partition
 from headwater.log.extent import FileRange
+from headwater.log.txn_index import AbortedTransaction
 
 _NOT_THERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
@@ -57,6 +58,7 @@ class Found(NamedTuple):
     last_stable_offset: int
     log_start_offset: int
     records: FileRange | None
+    aborted: Sequence[AbortedTransaction] = ()
 
 
 class Limits(NamedTuple):
@@ -95,6 +97,7 @@ def collect(wanted: Iterable[Wanted], limits: Limits) -> tuple[list[Found], bool
         upto = last_stable_offset if limits.read_committed else high_watermark
         offset = each.offset
         records = None
+        aborted: Sequence[AbortedTransaction] = ()
         if offset != upto and (remaining > 0 or not total):
             try:
                 records = log.read(
@@ -103,6 +106,8 @@ def collect(wanted: Iterable[Wanted], limits: Limits) -> tuple[list[Found], bool
                     upto_offset=upto,
                     at_least_one=not total,
                 )
+                if records is not None and limits.read_committed:
+                    aborted = log.aborted_transactions(offset, records.next_offset)
             except KafkaError as refused:
                 failed = True
                 # As Kafka: a range error says nothing about the log but its start.

@@ -7,6 +7,7 @@ Behaviour:
   ``max_wait_ms`` is 0; else waits until enough has become visible or the time is up.
 * Only what is durable is visible (the high watermark); under read_committed only what lies below
   the last stable offset.
+* Under read_committed the aborted transactions come along; it is the client that skips them.
 * Records travel as file ranges: the connection sends them without reading them.
 * In a session (KIP-227) a request names only what changed, and an answer tells only what is new.
 * A client without sessions names a thousand partitions twice a second even when nothing happens:
@@ -19,6 +20,7 @@ Version notes:
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from itertools import starmap
 from typing import Any
 
 from headwater.base.errors import ErrorCode, KafkaError
@@ -45,6 +47,7 @@ _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 _Topic = messages.FetchResponse.FetchableTopicResponse
 _Partition = messages.FetchResponse.PartitionData
+_Aborted = messages.FetchResponse.AbortedTransaction
 
 
 def handle(call: Call, request: messages.FetchRequest) -> None:
@@ -149,13 +152,11 @@ class _Fetch:
         return response
 
 
-def _aborted(
-    limits: Limits, finding: Found
-) -> list[messages.FetchResponse.AbortedTransaction] | None:
-    """Return the aborted transactions: none yet, but Kafka tells no list from an empty one."""
+def _aborted(limits: Limits, finding: Found) -> list[_Aborted] | None:
+    """Return the aborted transactions; Kafka tells no list from an empty one."""
     if finding.error:
         return [] if finding.error in _UNKNOWN else None
-    return [] if limits.read_committed else None
+    return list(starmap(_Aborted, finding.aborted)) if limits.read_committed else None
 
 
 # What is wanted.
