@@ -15,6 +15,7 @@ from tests.crash.txn.history import (
     Event,
     Failed,
     Final,
+    Init,
     Initialized,
     Place,
     Send,
@@ -32,8 +33,16 @@ class Producer:
 
     name: str
     transactional_id: str
+    identity: tuple[int, int]
+    asked_at: int
     initialized_at: int
     replaced_at: int | None = None
+
+    def follows(self, other: "Producer") -> bool:
+        """Tell whether it certainly has its id since the other has: answers may overtake."""
+        same_id = other.identity[0] == self.identity[0] != -1
+        newer = same_id and self.identity[1] > other.identity[1]
+        return newer or self.asked_at > other.initialized_at
 
 
 @dataclass
@@ -81,15 +90,15 @@ class Outcomes:
         self.producers: dict[str, Producer] = {}
         self.by_value: dict[str, Transaction] = {}
         self.finals: dict[Place, Final] = {}
-        newest: dict[str, Producer] = {}
+        asked_at: dict[str, int] = {}
         for at, event in enumerate(history):
             match event:
-                case Initialized(name, transactional_id):
-                    if transactional_id in newest:
-                        newest[transactional_id].replaced_at = at
-                    self.producers[name] = Producer(name, transactional_id, at)
-                    if transactional_id:
-                        newest[transactional_id] = self.producers[name]
+                case Init(name):
+                    asked_at.setdefault(name, at)
+                case Initialized(name, transactional_id, producer_id, epoch):
+                    self.producers[name] = Producer(
+                        name, transactional_id, (producer_id, epoch), asked_at.get(name, at), at
+                    )
                 case Begin(name, producer, plain):
                     assert name not in self.transactions, f"{name} begins twice"
                     self.transactions[name] = Transaction(name, producer, plain, at)
@@ -105,6 +114,7 @@ class Outcomes:
         }
         for transaction in self.transactions.values():
             transaction.outcome = self._outcome(transaction)
+        self._find_successors()
 
     def _follow(
         self,
@@ -150,3 +160,17 @@ class Outcomes:
         return {
             value for value, place in transaction.sent.items() if value in self.shown.get(place, ())
         }
+
+    def _find_successors(self) -> None:
+        siblings: dict[str, list[Producer]] = {}
+        for producer in self.producers.values():
+            siblings.setdefault(producer.transactional_id, []).append(producer)
+        for producer in self.producers.values():
+            producer.replaced_at = min(
+                (
+                    other.initialized_at
+                    for other in siblings[producer.transactional_id]
+                    if other is not producer and other.follows(producer)
+                ),
+                default=None,
+            )
