@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from headwater.base.errors import ErrorCode, KafkaError
-from headwater.base.record.batch import BatchHeader, scan, stamp
+from headwater.base.record.batch import BatchHeader, parse_header, scan, stamp
+from headwater.base.record.control import EndTransactionMarker, build_end_transaction
 from headwater.base.settings import BrokerSettings
 from headwater.delivery.broker.groups import Groups
 from headwater.delivery.broker.groups.committed_offset import CommittedOffset, PartitionKey
@@ -23,6 +24,7 @@ from headwater.delivery.broker.groups.values import (
     SyncResult,
 )
 from headwater.delivery.broker.groups.waiting import Waiting
+from headwater.delivery.broker.state_topic import ProducerKey
 from headwater.delivery.broker.topics import Topics
 from headwater.testing.manual_clock import ManualClock
 from headwater.testing.seeded_chance import SeededChance
@@ -241,6 +243,57 @@ class World:
             answer.extend,
         )
         return answer
+
+    def commit_in_transaction(
+        self,
+        offset: int,
+        *,
+        producer: int = 1,
+        epoch: int = 0,
+        group: str = GROUP,
+        topic: str = "t",
+        partition: int = 0,
+        member_id: str = "",
+        generation_id: int = -1,
+        metadata: str = "",
+        group_instance_id: str | None = None,
+    ) -> list[ErrorCode]:
+        """Commit one offset in a transaction; the list is empty until the answer comes."""
+        answer: list[ErrorCode] = []
+        self.groups.commit_in_transaction(
+            CommitRequest(
+                group_id=group,
+                member_id=member_id,
+                group_instance_id=group_instance_id,
+                generation_id=generation_id,
+                partitions=(PartitionCommit(topic, partition, offset, -1, metadata),),
+            ),
+            ProducerKey(producer, epoch),
+            answer.extend,
+        )
+        return answer
+
+    def end_transaction(
+        self, *, committed: bool, producer: int = 1, epoch: int = 0, group: str = GROUP
+    ) -> None:
+        """Write the marker into the group's partition; the groups hear of it when it is durable."""
+        index = self.groups.partition_of(group)
+        partition = self.topics.partition("__consumer_offsets", index)
+        assert partition is not None
+        batch = build_end_transaction(
+            EndTransactionMarker(committed, 0),
+            timestamp=self.clock.now_ms(),
+            producer_id=producer,
+            producer_epoch=epoch,
+        )
+        appended = partition.append(batch, parse_header(batch))
+        partition.when_durable(
+            appended.last_offset,
+            lambda: self.groups.transaction_ended(producer, epoch, [index], committed=committed),
+        )
+
+    def is_pending(self, partition: int = 0, *, group: str = GROUP, topic: str = "t") -> bool:
+        return self.groups.is_pending(group, topic, partition)
 
     def committed(self, partition: int = 0, *, group: str = GROUP, topic: str = "t") -> int | None:
         found = self.groups.committed(group, topic, partition)

@@ -4,7 +4,9 @@ Behaviour:
 * What was never committed, in a group that may not even exist, is offset -1, metadata "" and no
   error.
 * No list of topics asks for all that the group has committed.
-* ``require_stable`` waits until every commit that was accepted so far can be read.
+* ``require_stable`` waits until every commit that was accepted so far can be read. Where a
+  transaction has committed an offset and not ended, it is UNSTABLE_OFFSET_COMMIT: the client asks
+  again. Without it the last offset that counts is told, whatever comes.
 
 Version notes:
 * v2: all topics, an error for the whole. v5: leader epoch. v7: require_stable (KIP-447).
@@ -13,6 +15,7 @@ Version notes:
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from headwater.base.errors import ErrorCode
 from headwater.delivery.broker.groups import Groups
@@ -27,8 +30,27 @@ _FIRST_WITH_GROUPS = 8
 _FIRST_WITH_TOPIC_IDS = 10
 
 _Response = messages.OffsetFetchResponse
-# Offset, leader epoch and metadata of what was never committed.
+# Offset, leader epoch and metadata of what was never committed, or is not to be told.
 _NOTHING = CommittedOffset(-1, -1, "", -1, -1, b"")
+
+
+class _Asked(NamedTuple):
+    """The group that is asked about, and whether the end of transactions matters."""
+
+    groups: Groups
+    group_id: str
+    stable: bool
+
+    def committed(self, topic: str, partition: int) -> tuple[CommittedOffset, ErrorCode]:
+        if self.stable and self.groups.is_pending(self.group_id, topic, partition):
+            return _NOTHING, ErrorCode.UNSTABLE_OFFSET_COMMIT
+        return self.groups.committed(self.group_id, topic, partition) or _NOTHING, ErrorCode.NONE
+
+    def partitions_by_topic(self) -> dict[str, list[int]]:
+        by_topic: dict[str, list[int]] = {}
+        for topic, partition in sorted(self.groups.all_committed(self.group_id)):
+            by_topic.setdefault(topic, []).append(partition)
+        return by_topic
 
 
 def handle(call: Call, request: messages.OffsetFetchRequest) -> None:
@@ -56,35 +78,35 @@ def handle(call: Call, request: messages.OffsetFetchRequest) -> None:
 def _build(call: Call, request: messages.OffsetFetchRequest) -> messages.OffsetFetchResponse:
     if call.version < _FIRST_WITH_GROUPS:
         return _Response(topics=_single(call.broker.groups, request))
-    return _Response(
-        groups=[
-            _Response.OffsetFetchResponseGroup(
-                group.group_id,
-                _all_topics(call, group.group_id)
-                if group.topics is None
-                else [_topic(call, group.group_id, topic) for topic in group.topics],
-            )
-            for group in request.groups
-        ]
-    )
+    response = _Response()
+    for group in request.groups:
+        asked = _Asked(call.broker.groups, group.group_id, stable=request.require_stable)
+        answer = _Response.OffsetFetchResponseGroup(group.group_id)
+        answer.topics = (
+            _all_topics(call, asked)
+            if group.topics is None
+            else [_topic(call, asked, topic) for topic in group.topics]
+        )
+        response.groups.append(answer)
+    return response
 
 
 def _single(
     groups: Groups, request: messages.OffsetFetchRequest
 ) -> list[messages.OffsetFetchResponse.OffsetFetchResponseTopic]:
-    group_id = request.group_id
+    asked = _Asked(groups, request.group_id, stable=request.require_stable)
     if request.topics is None:
-        wanted = list(_partitions_by_topic(groups, group_id).items())
+        wanted = list(asked.partitions_by_topic().items())
     else:
         wanted = [(topic.name, topic.partition_indexes) for topic in request.topics]
     answers = []
     for name, indexes in wanted:
         topic = _Response.OffsetFetchResponseTopic(name)
         for index in indexes:
-            committed = groups.committed(group_id, name, index) or _NOTHING
+            committed, error = asked.committed(name, index)
             topic.partitions.append(
                 _Response.OffsetFetchResponsePartition(
-                    index, committed.offset, committed.leader_epoch, committed.metadata
+                    index, committed.offset, committed.leader_epoch, committed.metadata, error
                 )
             )
         answers.append(topic)
@@ -92,56 +114,49 @@ def _single(
 
 
 def _all_topics(
-    call: Call, group_id: str
+    call: Call, asked: _Asked
 ) -> list[messages.OffsetFetchResponse.OffsetFetchResponseTopics]:
     answers = []
-    for name, indexes in _partitions_by_topic(call.broker.groups, group_id).items():
+    for name, indexes in asked.partitions_by_topic().items():
         topic_id = bytes(16)
         if call.version >= _FIRST_WITH_TOPIC_IDS:
             found = call.broker.topics.get(name)
             if found is None:
                 continue
             topic_id = found.topic_id
-        answers.append(_committed(call, group_id, name, topic_id, indexes))
+        answers.append(_committed(asked, name, topic_id, indexes))
     return answers
 
 
 def _topic(
-    call: Call, group_id: str, asked: messages.OffsetFetchRequest.OffsetFetchRequestTopics
+    call: Call, asked: _Asked, topic: messages.OffsetFetchRequest.OffsetFetchRequestTopics
 ) -> messages.OffsetFetchResponse.OffsetFetchResponseTopics:
-    name = asked.name
+    name = topic.name
     if call.version >= _FIRST_WITH_TOPIC_IDS:
-        found = call.broker.topics.by_id(asked.topic_id)
+        found = call.broker.topics.by_id(topic.topic_id)
         if found is None:
             return _Response.OffsetFetchResponseTopics(
-                topic_id=asked.topic_id,
+                topic_id=topic.topic_id,
                 partitions=[
                     _Response.OffsetFetchResponsePartitions(
                         index, -1, -1, "", ErrorCode.UNKNOWN_TOPIC_ID
                     )
-                    for index in asked.partition_indexes
+                    for index in topic.partition_indexes
                 ],
             )
         name = found.name
-    return _committed(call, group_id, name, asked.topic_id, asked.partition_indexes)
+    return _committed(asked, name, topic.topic_id, topic.partition_indexes)
 
 
 def _committed(
-    call: Call, group_id: str, name: str, topic_id: bytes, indexes: Iterable[int]
+    asked: _Asked, name: str, topic_id: bytes, indexes: Iterable[int]
 ) -> messages.OffsetFetchResponse.OffsetFetchResponseTopics:
     topic = _Response.OffsetFetchResponseTopics(name, topic_id)
     for index in indexes:
-        committed = call.broker.groups.committed(group_id, name, index) or _NOTHING
+        committed, error = asked.committed(name, index)
         topic.partitions.append(
             _Response.OffsetFetchResponsePartitions(
-                index, committed.offset, committed.leader_epoch, committed.metadata
+                index, committed.offset, committed.leader_epoch, committed.metadata, error
             )
         )
     return topic
-
-
-def _partitions_by_topic(groups: Groups, group_id: str) -> dict[str, list[int]]:
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in sorted(groups.all_committed(group_id)):
-        by_topic.setdefault(topic, []).append(partition)
-    return by_topic
