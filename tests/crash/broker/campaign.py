@@ -11,11 +11,39 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol
 
 from headwater.testing.memory_disk import Keep
-from tests.crash.broker.life import Life, Tally
+from tests.crash.broker.machine import Book, Machine, Tally
 from tests.crash.broker.plan import Plan, plan
 from tests.crash.broker.process import reserved_port
+
+
+class Life(Protocol):
+    """A data directory with its clients, from a fresh start on."""
+
+    machine: Machine
+
+    @property
+    def ledger(self) -> Book:
+        """What was counted, and what was broken."""
+        ...
+
+    def round(self, planned: Plan, kill_at: int) -> None:
+        """Live through one round."""
+        ...
+
+    def finish(self) -> None:
+        """Start once more and look at everything."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything."""
+        ...
+
+
+NewLife = Callable[[Path, int, int, Tally, str], Life]
+"""Takes a directory, the seed, a port, what to count in, and the syncs to hide."""
 
 
 @dataclass
@@ -23,6 +51,8 @@ class Campaign:
     """Many rounds from one seed.
 
     Attributes:
+        name: The program that runs it.
+        new_life: Begins one.
         directory: Where everything is kept; what failed stays there.
         seed: Decides the plans.
         first: The first round; it goes back to the beginning of that round's life.
@@ -35,6 +65,8 @@ class Campaign:
         repeat: The command that goes through the last life again, to its last round.
     """
 
+    name: str
+    new_life: NewLife
     directory: Path
     seed: int
     rounds: int
@@ -81,9 +113,10 @@ class Campaign:
 
     def _tell(self, planned: Plan, life: Life) -> None:
         acked = self.tally.counts["acked"] + life.ledger.counts["acked"]
+        killed_at = life.machine.killed_at[-1]
         elapsed_s = time.monotonic() - self._begun_s
         self.progress(
-            f"round {planned.number:3}  {planned.end:5} at {life.killed_at[-1]:6}  "
+            f"round {planned.number:3}  {planned.end:5} at {killed_at:6}  "
             f"cut: {planned.cut:8} acked {acked:8}  {elapsed_s:6.1f} s"
         )
 
@@ -94,21 +127,21 @@ class Campaign:
     def _new_life(self, number: int, port: int) -> Life:
         self._life_began = number
         directory = self.directory / f"life-{number}"
-        return Life(directory, self.seed, port, self.tally, self.lie)
+        return self.new_life(directory, self.seed, port, self.tally, self.lie)
 
     def _end_life(self, life: Life) -> None:
         life.finish()
         self._count(life)
         life.close()
-        shutil.rmtree(life.directory)
+        shutil.rmtree(life.machine.directory)
 
     def _count(self, life: Life) -> None:
         self.tally.counts += life.ledger.counts
         self.tally.broken += Counter(kind for kind, _ in life.ledger.broken)
 
     def _command(self, life: Life) -> str:
-        numbers = ",".join(map(str, life.killed_at))
+        numbers = ",".join(map(str, life.machine.killed_at))
         return (
-            f"python -m tests.crash.broker --seed {self.seed} --first {self._life_began} "
+            f"python -m {self.name} --seed {self.seed} --first {self._life_began} "
             f"--rounds {self._last - self._life_began + 1} --kill-at {numbers or 0}"
         )

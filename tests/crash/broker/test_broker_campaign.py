@@ -12,18 +12,20 @@ from headwater.base.errors import ErrorCode, KafkaError
 from headwater.base.record.batch import parse_header
 from headwater.base.record.records import Record, build_batch
 from tests.crash.broker.campaign import Campaign
-from tests.crash.broker.life import BrokenPromisesError
+from tests.crash.broker.life import Life
+from tests.crash.broker.machine import BrokenPromisesError
 from tests.crash.broker.plan import KINDS, plan
 from tests.crash.broker.promises import LOOSE, SHRINKING, Ledger, TopicState
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
 
+NAME = "tests.crash.broker"
 ROUNDS = 5
 SEED = 4
 
 
 def test_nothing_that_was_promised_is_broken(tmp_path: Path) -> None:
-    campaign = Campaign(tmp_path, SEED, ROUNDS)
+    campaign = Campaign(NAME, Life, tmp_path, SEED, ROUNDS)
     try:
         campaign.run()
     except BrokenPromisesError as error:
@@ -44,7 +46,7 @@ def test_nothing_that_was_promised_is_broken(tmp_path: Path) -> None:
     ],
 )
 def test_a_sync_that_is_missing_is_noticed(tmp_path: Path, lie: str, broken: set[str]) -> None:
-    campaign = Campaign(tmp_path, SEED, ROUNDS, lie=lie, cut="nothing")
+    campaign = Campaign(NAME, Life, tmp_path, SEED, ROUNDS, lie=lie, cut="nothing")
     with pytest.raises((BrokenPromisesError, KafkaError)) as noticed:
         campaign.run()
     if isinstance(noticed.value, KafkaError):
