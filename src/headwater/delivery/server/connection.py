@@ -11,6 +11,7 @@ given, as in Kafka. While a client has a backlog, does not read its answers, or 
 more is read from it: what it may cost us is bounded, and its own socket pushes back.
 """
 
+import asyncio
 import logging
 import socket
 import struct
@@ -59,6 +60,7 @@ class Connection:
         "_slots",
         "_socket",
         "_starved",
+        "_unmuting",
         "_writing",
         "active_ms",
         "client_id",
@@ -87,6 +89,7 @@ class Connection:
         self._reading = False
         self._writing = False
         self._muted = False
+        self._unmuting: asyncio.TimerHandle | None = None
         self._starved = False
         self._flush_due = False
         self._closed = False
@@ -138,7 +141,8 @@ class Connection:
         self._size_part = b""
         memory = self._listener.memory
         # A size is only a claim: memory is given as the bytes arrive.
-        step = len(first_part) if memory.spent else max(_FRAME_STEP_BYTES, len(first_part))
+        waits = memory.spent or self._muted
+        step = len(first_part) if waits else max(_FRAME_STEP_BYTES, len(first_part))
         self._frame = memory.take(min(size, step))
         self._frame_size = size
         self._frame_filled = len(first_part)
@@ -241,6 +245,19 @@ class Connection:
 
     def answer(self, call: Call, response: Any) -> None:  # noqa: ANN401 - any message class
         """Encode the answer; it leaves when those before it have left."""
+        if call.cost is not None:
+            self._answer_at_a_cost(call, response)
+        else:
+            self._answer(call, response)
+
+    def _answer_at_a_cost(self, call: Call, response: Any) -> None:  # noqa: ANN401 - as above
+        wait_ms = call.cost.answered(response)
+        if wait_ms:
+            self.mute(wait_ms)
+        self._answer(call, response)
+        call.cost.sent()
+
+    def _answer(self, call: Call, response: Any) -> None:  # noqa: ANN401 - as above
         try:
             call.parts = self._listener.encode(call, response) if response is not None else []
         except Exception:  # noqa: BLE001 - whoever answers many must get to the next
@@ -305,15 +322,34 @@ class Connection:
     # --- flow -----------------------------------------------------------------------------------
 
     def mute(self, delay_ms: int) -> None:
-        """Read nothing for a while, whatever the client sends."""
-        if not self._muted:
-            self._muted = True
-            self._pause()
-            self._listener.loop.call_later(delay_ms / 1000, self._unmute)
+        """Read nothing for a while, whatever the client sends; the longest wait counts."""
+        loop = self._listener.loop
+        until_s = loop.time() + delay_ms / 1000
+        unmuting = self._unmuting
+        if self._closed or (self._muted and (unmuting is None or until_s <= unmuting.when())):
+            return
+        if unmuting is not None:
+            unmuting.cancel()
+        self._muted = True
+        self._pause()
+        self._unmuting = loop.call_at(until_s, self._unmute)
+        if self._frame is not None and self._frame_filled < len(self._frame):
+            # Memory that waits for bytes which may not come for long is for others.
+            self._listener.memory.trim(self._frame, self._frame_filled)
 
     def _unmute(self) -> None:
+        self._unmuting = None
         self._muted = False
+        # It could not go on with a request: its time to do so begins now.
+        self.active_ms = self._listener.now_ms()
         self._work_off_backlog()
+
+    def _stay_muted(self) -> None:
+        self._muted = True
+        if self._unmuting is not None:
+            self._unmuting.cancel()
+            self._unmuting = None
+        self._pause()
 
     def budget_is_free(self) -> None:
         """There is room for more request bytes again."""
@@ -335,7 +371,8 @@ class Connection:
     @property
     def owes_bytes(self) -> bool:
         """Whether a request has begun, and it is for the client to go on."""
-        return not self._starved and (self._frame is not None or bool(self._size_part))
+        waits_for_us = self._starved or self._muted
+        return not waits_for_us and (self._frame is not None or bool(self._size_part))
 
     @property
     def waiting(self) -> int:
@@ -344,15 +381,14 @@ class Connection:
 
     def stop_reading(self) -> None:
         """Take no more requests; those that are here are still answered."""
-        self._muted = True
-        self._pause()
+        self._stay_muted()
 
     def close(self) -> None:
         """End the connection and tell every waiting call."""
         if self._closed:
             return
         self._closed = True
-        self._pause()
+        self._stay_muted()
         if self._writing:
             self._writing = False
             self._listener.loop.remove_writer(self._socket)

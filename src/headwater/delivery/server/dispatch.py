@@ -12,6 +12,7 @@ from headwater.delivery.broker.broker import Broker
 from headwater.delivery.dialects.kafka import api_18_api_versions, registry
 from headwater.delivery.dialects.kafka.call import Call
 from headwater.delivery.server.connection import Connection
+from headwater.delivery.server.throttle import Cost
 from headwater.delivery.wire.kafka import apis, framing
 
 
@@ -20,6 +21,7 @@ class Dispatcher:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._quotas = broker.quotas
 
     def dispatch(self, connection: Connection, frame: memoryview) -> None:
         """Handle one request.
@@ -43,7 +45,16 @@ class Dispatcher:
         request, _ = apis.codec(header.api_key, version).decode_request(frame, position)
         call = Call(self._broker, connection, header)
         connection.add(call)
-        module.handle(call, request)
+        if self._quotas.watching:
+            cost = Cost(self._quotas, header.api_key, header.client_id, len(frame))
+            call.cost = cost
+            if cost.throttle_ms:
+                # From now on, and once more when it is answered: what was sent ahead has to wait.
+                connection.mute(cost.throttle_ms)
+            module.handle(call, request)
+            cost.handled()
+        else:
+            module.handle(call, request)
 
     def encode(self, call: Call, response: Any) -> list[Any]:  # noqa: ANN401 - any message class
         """Return the answer's frame as parts."""

@@ -19,6 +19,7 @@ from headwater.delivery.broker.broker import Broker
 from headwater.delivery.server.buffers import RequestMemory
 from headwater.delivery.server.committer import Committer
 from headwater.delivery.server.dispatch import Dispatcher
+from headwater.delivery.server.gate import Gate
 from headwater.delivery.server.listener import Listener
 from headwater.log.store import LogStore, Recovery
 
@@ -144,7 +145,8 @@ async def start_node(
             commits=committer,
             on_failure=lambda error: disk_failed(OSError(errno.EIO, error.message)),
         )
-        listener = Listener(Dispatcher(broker), settings=settings, clock=clock, loop=loop)
+        gate = Gate(settings, broker.quotas, clock)
+        listener = Listener(Dispatcher(broker), gate, settings=settings, clock=clock, loop=loop)
         node = Node(broker, listener, committer, timers, failed)
         failed.add_done_callback(
             lambda done: broker.topics.fail(f"the disk failed: {done.result()}")

@@ -1,7 +1,8 @@
 """The open port: who is connected, and what they share.
 
-This file alone decides who gets in and who is thrown out. What the connections share (the receive
-buffer, request memory, the thread for slow reads) lives here; what they say does not.
+This file alone opens and ends connections; how many there may be is decided by the gate. What the
+connections share (the receive buffer, request memory, the thread for slow reads) lives here; what
+they say does not.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from headwater.delivery.dialects.kafka.call import Call
 from headwater.delivery.server.buffers import RequestMemory
 from headwater.delivery.server.connection import Connection
 from headwater.delivery.server.dispatch import Dispatcher
+from headwater.delivery.server.gate import WELCOME, Gate
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +40,8 @@ _STALLED_MS = 30_000
 _RESERVED_DESCRIPTORS = 1024
 # Wait before accepting again when descriptors have run out.
 _ACCEPT_PAUSE_S = 0.1
+# Refused connections that are held for a moment, so that they do not come back at once.
+_HELD_MAX = 1_000
 
 
 class Listener:
@@ -46,6 +50,7 @@ class Listener:
     def __init__(
         self,
         dispatcher: Dispatcher,
+        gate: Gate,
         *,
         settings: BrokerSettings,
         clock: Clock,
@@ -61,7 +66,9 @@ class Listener:
         self.dispatch: Callable[[Connection, memoryview], None] = dispatcher.dispatch
         self.encode: Callable[[Call, Any], list[Any]] = dispatcher.encode
         self._idle_ms = settings.connections_max_idle_ms
-        self._connections_max = settings.max_connections
+        self._gate = gate
+        self._full = False
+        self._held: dict[socket.socket, asyncio.TimerHandle] = {}
         self._descriptors_end = _descriptors_for_clients()
         self._accept_queue = settings.socket_listen_backlog_size
         self._connections: set[Connection] = set()
@@ -99,30 +106,50 @@ class Listener:
     def _accept(self) -> None:
         assert self._socket is not None
         for _ in range(_ACCEPT_MAX):
+            if self._gate.is_full:
+                _log.info("nobody is accepted until somebody leaves: max.connections are here")
+                self._full = True
+                self.loop.remove_reader(self._socket)
+                return
             try:
                 sock, address = self._socket.accept()
             except (BlockingIOError, ConnectionAbortedError):
                 return
             except OSError as error:
                 _log.error("cannot accept connections: %s; raise the file limit", error)
-                self._pause_accepting()
+                self._pause_accepting(_ACCEPT_PAUSE_S)
                 return
-            if len(self._connections) >= self._connections_max:
-                _log.warning("refusing %s: max.connections is %d", address, self._connections_max)
-                sock.close()
-                continue
             if sock.fileno() >= self._descriptors_end:
                 _log.warning("refusing %s: the log needs the last files; raise the limit", address)
                 sock.close()
                 continue
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._connections.add(Connection(self, sock, address[0], address[1]))
+            pause_ms = self._gate.pause_ms()
+            self._let_through(sock, address[0], address[1])
+            if pause_ms:
+                self._pause_accepting(pause_ms / 1000)
+                return
 
-    def _pause_accepting(self) -> None:
+    def _let_through(self, sock: socket.socket, host: str, port: int) -> None:
+        sock.setblocking(False)
+        close_after_ms = self._gate.enter(host)
+        if close_after_ms == WELCOME:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._connections.add(Connection(self, sock, host, port))
+        elif close_after_ms and len(self._held) < _HELD_MAX:
+            delay_s = close_after_ms / 1000
+            self._held[sock] = self.loop.call_later(delay_s, self._close_held, sock)
+        else:
+            _log.warning("closing %s:%s: too many connections from this address", host, port)
+            sock.close()
+
+    def _close_held(self, sock: socket.socket) -> None:
+        del self._held[sock]
+        sock.close()
+
+    def _pause_accepting(self, pause_s: float) -> None:
         assert self._socket is not None
         self.loop.remove_reader(self._socket)
-        self.loop.call_later(_ACCEPT_PAUSE_S, self._accept_again)
+        self.loop.call_later(pause_s, self._accept_again)
 
     def _accept_again(self) -> None:
         if self._socket is not None:
@@ -194,6 +221,10 @@ class Listener:
     def forget(self, connection: Connection) -> None:
         """The connection has closed itself."""
         self._connections.discard(connection)
+        self._gate.leave(connection.host.removeprefix("/"))
+        if self._full:
+            self._full = False
+            self._accept_again()
         self._short_of_memory.pop(connection, None)
         self.request_is_whole(connection)
 
@@ -207,6 +238,10 @@ class Listener:
             self.loop.remove_reader(self._socket)
             self._socket.close()
             self._socket = None
+        for sock, closing in self._held.items():
+            closing.cancel()
+            sock.close()
+        self._held.clear()
         for connection in tuple(self._connections):
             connection.stop_reading()
 

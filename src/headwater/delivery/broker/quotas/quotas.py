@@ -150,7 +150,8 @@ class Quotas:
     def fetched(self, client_id: str | None, size_bytes: int) -> int:
         """Count the bytes of an answer to Fetch; return for how long its client has to wait.
 
-        If it has to, the answer must not be sent and does not count.
+        If it has to, the answer must not be sent and does not count. One that is larger than the
+        limit would ever allow goes out when nothing else did: else the client would be stuck.
         """
         limit = self._limits.of_client(CONSUMER_BYTE_RATE, ANONYMOUS, client_id)
         if limit is None:
@@ -199,5 +200,7 @@ class Quotas:
         rate.add(amount, now_ms)
         excess_ms = min(rate.excess_ms(limit, now_ms), INT_MAX)
         if excess_ms and take_back:
+            if rate.total == amount:
+                return 0
             rate.add(-amount, now_ms)
         return excess_ms

@@ -60,6 +60,11 @@ class Rate:
         samples[self._current + _LAST] = now_ms
         self.last_ms = now_ms
 
+    @property
+    def total(self) -> float:
+        """The sum of all amounts that counted when the excess was last asked for."""
+        return sum(self._samples[_VALUE::_FIELDS])
+
     def excess_ms(self, limit: float, now_ms: int) -> int:
         """Return how long to wait until the rate, per second, is within the limit."""
         samples = self._samples
@@ -71,7 +76,7 @@ class Rate:
         if missing > 0:
             elapsed_ms += missing * window_ms
         elapsed_ms = max(elapsed_ms, 1)
-        rate = sum(samples[_VALUE::_FIELDS]) / (elapsed_ms / 1000)
+        rate = self.total / (elapsed_ms / 1000)
         if rate <= limit:
             return 0
         return math.floor((rate - limit) / limit * elapsed_ms + 0.5)

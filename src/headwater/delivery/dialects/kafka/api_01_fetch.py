@@ -9,6 +9,7 @@ Behaviour:
   the last stable offset.
 * Under read_committed the aborted transactions come along; it is the client that skips them.
 * Records travel as file ranges: the connection sends them without reading them.
+* A client above its consumer_byte_rate gets an empty answer at once, and has to wait (KIP-219).
 * In a session (KIP-227) a request names only what changed, and an answer tells only what is new.
 * A client without sessions names a thousand partitions twice a second even when nothing happens:
   such a fetch is answered from pieces that were encoded before.
@@ -43,6 +44,9 @@ VERSIONS = (4, 18)
 
 _FIRST_WITH_TOPIC_IDS = 13
 _READ_COMMITTED = 1
+# What counts against a quota beside the records: the answer's own fields, those of a partition.
+_HEAD_BYTES = 24
+_PARTITION_BYTES = 40
 _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 _Topic = messages.FetchResponse.FetchableTopicResponse
@@ -53,6 +57,8 @@ _Aborted = messages.FetchResponse.AbortedTransaction
 def handle(call: Call, request: messages.FetchRequest) -> None:
     """Answer with what is there, or wait for it."""
     max_bytes = min(request.max_bytes, call.broker.settings.fetch_max_bytes)
+    if call.broker.quotas.watching:
+        max_bytes = min(max_bytes, call.broker.quotas.fetch_bytes_max(call.client_id))
     limits = Limits(
         # Whoever wants more than fits into an answer would wait in vain.
         min(request.min_bytes, max_bytes),
@@ -121,6 +127,11 @@ class _Fetch:
 
     def answer(self) -> None:
         session = self._session
+        if self._call.broker.quotas.watching:
+            told = [each.records for each in self._found if each.records or session is None]
+            size_bytes = sum(len(records or b"") + _PARTITION_BYTES for records in told)
+            if _has_to_wait(self._call, size_bytes, session.session_id if session else NO_SESSION):
+                return
         if self._wants_session:
             wanted = {_key(each): each for each in self._wanted}
             by_id = self._call.version >= _FIRST_WITH_TOPIC_IDS
@@ -157,6 +168,16 @@ def _aborted(limits: Limits, finding: Found) -> list[_Aborted] | None:
     if finding.error:
         return [] if finding.error in _UNKNOWN else None
     return list(starmap(_Aborted, finding.aborted)) if limits.read_committed else None
+
+
+def _has_to_wait(call: Call, size_bytes: int, session_id: int) -> bool:
+    """Answer with nothing if the client reads faster than its quota allows; tell whether it did."""
+    wait_ms = call.broker.quotas.fetched(call.client_id, size_bytes + _HEAD_BYTES)
+    if wait_ms:
+        response = messages.FetchResponse(session_id=session_id)
+        call.throttle(response, wait_ms)
+        call.reply(response)
+    return wait_ms > 0
 
 
 # What is wanted.
@@ -248,7 +269,10 @@ class _QuietFetch:
     def answer(self) -> None:
         if self._awake is not None:
             self._awake.answer()
-        else:
+        elif not (
+            self._call.broker.quotas.watching
+            and _has_to_wait(self._call, _PARTITION_BYTES * len(self.partitions), NO_SESSION)
+        ):
             self._call.reply(self.response)
 
 

@@ -38,6 +38,7 @@ class Call:
         "api_key",
         "broker",
         "cancelled",
+        "cost",
         "header",
         "parts",
         "version",
@@ -51,6 +52,8 @@ class Call:
         self.cancelled = False
         # The encoded answer; None while it is awaited. Belongs to the line.
         self.parts: list[Any] | None = None
+        # What it costs the client's quotas; None while there are none. Belongs to the line.
+        self.cost: Any = None
         self._line = line
         self._when_cancelled: Callable[[], None] | None = None
 
