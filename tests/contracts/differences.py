@@ -237,13 +237,6 @@ DIFFERENCES: dict[str, Difference] = {
         "Who never was a member is missed by nobody.",
         "An id that was given out and never used leaves without a rebalance",
     ),
-    # Transactions
-    "transactional ids": Difference(
-        ErrorCode.NONE,
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        "Transactions come later.",
-        "A transactional id is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
-    ),
     # Topics and configs
     "create topics: an id from validate_only": Difference(
         kafkas=True,

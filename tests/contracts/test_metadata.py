@@ -175,14 +175,16 @@ def test_the_offsets_topic_has_its_shape_whoever_creates_it(talk: Talk) -> None:
 
 def test_other_internal_topics_are_not_created_by_us() -> None:
     with EmbeddedBroker() as ours, Subject(HEADWATER, ours.bootstrap_servers).connect() as talk:
-        offsets, transactions = ask(
-            talk, 8, "__consumer_offsets", "__transaction_state", create=True
+        offsets, transactions, shares = ask(
+            talk, 8, "__consumer_offsets", "__transaction_state", "__share_group_state", create=True
         ).topics
 
         assert (code(offsets), offsets.is_internal) == (ErrorCode.NONE, True)
-        assert topic_configs(talk, "__consumer_offsets")["cleanup.policy"] == "compact"
+        assert (code(transactions), transactions.is_internal) == (ErrorCode.NONE, True)
+        for name in ("__consumer_offsets", "__transaction_state"):
+            assert topic_configs(talk, name)["cleanup.policy"] == "compact"
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert (code(transactions), transactions.is_internal) == (unknown, True)
+        assert (code(shares), shares.is_internal) == (unknown, True)
 
 
 # Topics by id

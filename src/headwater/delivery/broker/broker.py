@@ -26,6 +26,11 @@ from headwater.delivery.broker.topic_rules import (
     plan_creation,
 )
 from headwater.delivery.broker.topics import BrokerTopic, Topics
+from headwater.delivery.broker.transactions import Transactions
+from headwater.delivery.broker.transactions.records import (
+    TRANSACTIONS_TOPIC,
+    new_transactions_topic,
+)
 from headwater.log.store import LogStore
 from headwater.log.topic import INTERNAL_TOPICS
 
@@ -79,12 +84,24 @@ class Broker:
             clock, chance, settings.max_incremental_fetch_session_cache_slots
         )
         self.quotas = Quotas(store, settings, clock)
+        self.transactions = Transactions(
+            topics=self.topics,
+            settings=settings,
+            clock=clock,
+            timers=timers,
+            node_epoch=store.node_epoch,
+            new_producer_id=store.next_producer_id,
+            server_version=lambda: self.features.transaction_version,
+            offsets_ended=self.groups.transaction_ended,
+        )
         self.overflow = Overflow(self.groups)
         self.topics.when_deleted(self.overflow.forget)
 
     def start(self) -> None:
         """Rebuild what lives in internal topics, then begin the upkeep."""
         self.groups.load()
+        # Behind the groups, which hear of the markers that are written now.
+        self.transactions.load()
         for topic in self.topics:
             for partition in topic.partitions:
                 self.overflow.after_start(partition)
@@ -97,6 +114,8 @@ class Broker:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if name == OFFSETS_TOPIC:
             return self.topics.create([new_offsets_topic(self.settings)])[0]
+        if name == TRANSACTIONS_TOPIC:
+            return self.topics.create([new_transactions_topic(self.settings)])[0]
         if name in INTERNAL_TOPICS:
             # Nobody here writes it; an ordinary topic of that name would mislead its readers.
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

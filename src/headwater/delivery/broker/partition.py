@@ -50,6 +50,7 @@ class Partition:
     __slots__ = (
         "_commits",
         "_in_round",
+        "_syncing",
         "_waiting",
         "_watchers",
         "ended",
@@ -67,6 +68,8 @@ class Partition:
         self._in_round = False
         # In offset order, because appends are: the head is always the next to become durable.
         self._waiting: deque[tuple[int, Action, Action | None]] = deque()
+        # The same for those who need the disk's word, not the readers'.
+        self._syncing: deque[tuple[int, Action]] = deque()
         self._watchers: dict[Action, None] = {}
 
     def append(self, batch: bytearray | memoryview, header: BatchHeader) -> Appended:
@@ -76,6 +79,28 @@ class Partition:
         if log.commit_due():
             self.request_commit()
         if log.high_watermark > appended.last_offset:
+            self._advanced()
+        return appended
+
+    def append_marker(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        *,
+        committed: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+    ) -> Appended:
+        """End a producer's transaction here; the marker is synced whatever the topic's configs."""
+        appended = self.log.append_marker(
+            producer_id,
+            producer_epoch,
+            committed=committed,
+            coordinator_epoch=coordinator_epoch,
+            transaction_version=transaction_version,
+        )
+        self.request_commit()
+        if self.log.high_watermark > appended.last_offset:
             self._advanced()
         return appended
 
@@ -93,7 +118,11 @@ class Partition:
     def end_commit(self) -> None:
         """Move the high watermark and tell those who waited for it."""
         self.log.end_commit()
-        self._advanced()
+        try:
+            if self._syncing:
+                self._synced()
+        finally:
+            self._advanced()
 
     def when_durable(self, last_offset: int, action: Action, failed: Action | None = None) -> None:
         """Run the action as soon as the record at ``last_offset`` is safe and visible.
@@ -110,6 +139,16 @@ class Partition:
             waiting.insert(index, (last_offset, action, failed))
         else:
             waiting.append((last_offset, action, failed))
+
+    def when_synced(self, last_offset: int, action: Action) -> None:
+        """Run the action when the record is on disk, also where readers see it sooner.
+
+        To be asked in the order of offsets, of records for which a commit was requested.
+        """
+        if self.log.synced_offset > last_offset:
+            action()
+        else:
+            self._syncing.append((last_offset, action))
 
     def fail(self, reason: str) -> None:
         """The disk failed: nothing more is appended, and nobody waits in vain."""
@@ -138,6 +177,18 @@ class Partition:
         for action in tuple(self._watchers):
             try:
                 action()
+            except Exception as error:  # noqa: BLE001 - raised when all have been told
+                failure = error
+        if failure is not None:
+            raise failure
+
+    def _synced(self) -> None:
+        synced_offset = self.log.synced_offset
+        syncing = self._syncing
+        failure: Exception | None = None
+        while syncing and syncing[0][0] < synced_offset:
+            try:
+                syncing.popleft()[1]()
             except Exception as error:  # noqa: BLE001 - raised when all have been told
                 failure = error
         if failure is not None:

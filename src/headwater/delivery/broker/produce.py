@@ -42,8 +42,11 @@ def append_batch(
     records: memoryview | None,
     *,
     zstd_allowed: bool,
+    transactional_allowed: bool = False,
 ) -> tuple[Appended, int]:
     """Append one batch from a client.
+
+    ``transactional_allowed``: its request named a transaction, which was found to be in order.
 
     Returns:
         Where it went, and for how many milliseconds the client should be held back.
@@ -55,11 +58,8 @@ def append_batch(
         raise KafkaError(ErrorCode.INVALID_RECORD, "A partition needs exactly one record batch.")
     config = partition.log.config
     header = validate_for_append(records, size_max=config.max_message_bytes)
-    if header.is_transactional:
-        raise KafkaError(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            "This broker does not take part in transactions yet.",
-        )
+    if header.is_transactional and not transactional_allowed:
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if header.codec == Codec.ZSTD and not zstd_allowed:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce v7 or newer.")
     batch: memoryview | bytearray = records
@@ -115,5 +115,6 @@ def _recompress(
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,
         base_sequence=header.base_sequence,
+        is_transactional=header.is_transactional,
     )
     return rebuilt, parse_header(rebuilt)

@@ -42,10 +42,8 @@ def test_an_old_id_and_epoch_are_replaced_not_raised(desk: Desk, version: int) -
         (InitProducerIdRequest(""), ErrorCode.INVALID_REQUEST),
         (InitProducerIdRequest(None, 0, 5, -1), ErrorCode.INVALID_REQUEST),
         (InitProducerIdRequest(None, 0, -1, 5), ErrorCode.INVALID_REQUEST),
-        (
-            InitProducerIdRequest("payments", 60_000),
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        ),
+        (InitProducerIdRequest("payments", 0), ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+        (InitProducerIdRequest("payments", 900_001), ErrorCode.INVALID_TRANSACTION_TIMEOUT),
     ],
 )
 def test_refusals(desk: Desk, request_: InitProducerIdRequest, error: ErrorCode) -> None:

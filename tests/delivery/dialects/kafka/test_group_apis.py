@@ -247,6 +247,13 @@ def test_the_coordinator_of_a_group_is_this_node(desk: Desk, version: int) -> No
     assert (response.host, response.port) == ("127.0.0.1", 9092)
 
 
+@pytest.mark.parametrize("version", [1, 3])
+def test_the_coordinator_of_a_transactional_id_is_this_node(desk: Desk, version: int) -> None:
+    response = desk.ask(FindCoordinatorRequest("t", key_type=1), version)
+
+    assert (response.error_code, response.node_id, response.port) == (0, 1, 9092)
+
+
 @pytest.mark.parametrize("version", range(4, 7))
 def test_several_coordinators_at_once(desk: Desk, version: int) -> None:
     response = desk.ask(FindCoordinatorRequest(coordinator_keys=["g", "h"]), version)
@@ -257,7 +264,7 @@ def test_several_coordinators_at_once(desk: Desk, version: int) -> None:
     ]
 
 
-@pytest.mark.parametrize("key_type, version", [(1, 1), (1, 6), (2, 1), (2, 6), (9, 3), (-1, 4)])
+@pytest.mark.parametrize("key_type, version", [(2, 1), (2, 6), (9, 3), (-1, 4)])
 def test_nobody_coordinates_anything_else(desk: Desk, key_type: int, version: int) -> None:
     request = FindCoordinatorRequest("x", key_type=key_type, coordinator_keys=["x"])
 

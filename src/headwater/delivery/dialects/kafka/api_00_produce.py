@@ -11,18 +11,27 @@ Behaviour:
 * When the disk fails, what still waits is answered KAFKA_STORAGE_ERROR, and the broker ends.
 * Whatever its acks, a batch joins the next group commit and is visible only after it.
 * A duplicate of one of a producer's last five batches answers the original offset.
+* Transactional batches need the transactional id in the request, and a partition that is part of
+  the transaction; without it they are INVALID_TXN_STATE, from v11 on TRANSACTION_ABORTABLE. A
+  producer that was replaced is INVALID_PRODUCER_EPOCH.
 
 Version notes:
 * v7: zstd is allowed.
 * v8: record errors and an error message (KIP-467).
+* v11: TRANSACTION_ABORTABLE is understood. v12: writing to a partition adds it to the transaction
+  (KIP-890); while the last transaction is ending the request waits.
 * v13: topics by id (KIP-516).
 """
+
+from functools import partial
 
 from headwater.base.errors import ErrorCode, KafkaError
 from headwater.delivery.broker.partition import Partition
 from headwater.delivery.broker.produce import InvalidRecordsError, append_batch
 from headwater.delivery.broker.topics import BrokerTopic
+from headwater.delivery.broker.transactions.admission import Refusals
 from headwater.delivery.dialects.kafka.call import Call
+from headwater.delivery.dialects.kafka.transactional import admit_transactional, find_topic
 from headwater.delivery.wire.kafka import messages
 
 KEY = 0
@@ -32,7 +41,6 @@ _ACKS_ALL = -1
 _ACKS_VALID = (-1, 0, 1)
 _ADMIN_CLIENT_ID = "__admin_client"
 _FIRST_WITH_ZSTD = 7
-_FIRST_WITH_TOPIC_IDS = 13
 
 _PartitionResponse = messages.ProduceResponse.PartitionProduceResponse
 _TopicResponse = messages.ProduceResponse.TopicProduceResponse
@@ -66,13 +74,20 @@ class _Pending:
 
 def handle(call: Call, request: messages.ProduceRequest) -> None:
     """Append every partition's batch, then answer as the request's acks demand."""
+    if request.transactional_id is None:
+        _append_all(call, request, {})
+    else:
+        admit_transactional(call, request, partial(_append_all, call, request))
+
+
+def _append_all(call: Call, request: messages.ProduceRequest, refusals: Refusals) -> None:
     acks = request.acks
     response = messages.ProduceResponse()
     waits: list[_Wait] = []
     failed = False
     delay_ms = 0
     for topic_data in request.topic_data:
-        topic, missing = _find_topic(call, topic_data)
+        topic, missing = find_topic(call, topic_data)
         topic_response = _TopicResponse(topic_data.name, topic_data.topic_id)
         response.responses.append(topic_response)
         for data in topic_data.partition_data:
@@ -80,11 +95,14 @@ def handle(call: Call, request: messages.ProduceRequest) -> None:
             topic_response.partition_responses.append(answer)
             try:
                 partition = _check(call, topic, missing, data.index, acks)
+                if refusals:
+                    _check_refused(refusals, partition)
                 appended, delay = append_batch(
                     call.broker,
                     partition,
                     data.records,
                     zstd_allowed=call.version >= _FIRST_WITH_ZSTD,
+                    transactional_allowed=request.transactional_id is not None,
                 )
             except KafkaError as error:
                 _refuse(answer, error)
@@ -112,15 +130,6 @@ def handle(call: Call, request: messages.ProduceRequest) -> None:
         call.reply(response)
 
 
-def _find_topic(
-    call: Call, topic_data: messages.ProduceRequest.TopicProduceData
-) -> tuple[BrokerTopic | None, ErrorCode]:
-    topics = call.broker.topics
-    if call.version >= _FIRST_WITH_TOPIC_IDS:
-        return topics.by_id(topic_data.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
-    return topics.get(topic_data.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-
-
 def _check(
     call: Call, topic: BrokerTopic | None, missing: ErrorCode, index: int, acks: int
 ) -> Partition:
@@ -134,6 +143,12 @@ def _check(
     if topic.internal and call.client_id != _ADMIN_CLIENT_ID:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     return partition
+
+
+def _check_refused(refusals: Refusals, partition: Partition) -> None:
+    refusal = refusals.get((partition.log.topic, partition.log.partition))
+    if refusal is not None:
+        raise refusal
 
 
 def _refuse(answer: messages.ProduceResponse.PartitionProduceResponse, error: KafkaError) -> None:

@@ -1,10 +1,7 @@
 """FindCoordinator: v0-6.
 
 Behaviour:
-* The coordinator of every group is this node.
-* Transactional ids have no coordinator while this broker knows no transactions. They are answered
-  TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which ends every client's attempt at once; after
-  COORDINATOR_NOT_AVAILABLE they would ask again until their own time-out.
+* The coordinator of every group and of every transactional id is this node.
 * Key types that the version does not have are INVALID_REQUEST, and so are share-partition keys,
   because this broker keeps share state itself.
 
@@ -52,11 +49,6 @@ def handle(call: Call, request: messages.FindCoordinatorRequest) -> None:
 
 
 def _judge(key_type: int) -> tuple[ErrorCode, str]:
-    if key_type == _GROUP:
+    if key_type in {_GROUP, _TRANSACTION}:
         return ErrorCode.NONE, ""
-    if key_type == _TRANSACTION:
-        return (
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            "This broker does not take part in transactions yet.",
-        )
     return ErrorCode.INVALID_REQUEST, f"This broker has no coordinator of type {key_type}."
