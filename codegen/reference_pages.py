@@ -28,6 +28,7 @@ from headwater.base.settings import (
 from headwater.base.settings.setting import INT_MAX, LONG_MAX
 from headwater.cli.errors import Exit, judge
 from headwater.cli.program import COMMON_SETTINGS, program
+from headwater.delivery.broker.fixed_configs import FIXED_CONFIGS
 from headwater.delivery.dialects.kafka import registry
 from headwater.delivery.wire.kafka.apis import APIS
 
@@ -265,6 +266,10 @@ _FOR_TOPICS = """\
 
 These can be changed on a running broker too, with any Kafka tool, and then reach every topic that
 has no value of its own."""
+_FIXED = """\
+## Fixed
+
+Kafka's tools show these too. Each has one value here and cannot be set."""
 
 
 def _settings() -> Iterator[str]:
@@ -298,6 +303,16 @@ def _settings() -> Iterator[str]:
     yield _FOR_TOPICS
     yield ""
     yield from _broker_table(dynamic=True)
+    yield ""
+    yield _FIXED
+    yield ""
+    yield from _table(
+        ["Setting", "Value", "Meaning"],
+        [
+            (f"`{name}`", _default(setting, setting.default), _cell(setting.documentation))
+            for name, setting in FIXED_CONFIGS.items()
+        ],
+    )
 
 
 def _broker_table(*, dynamic: bool) -> Iterator[str]:

@@ -253,7 +253,7 @@ DIFFERENCES: dict[str, Difference] = {
     "describe configs: settings of brokers and groups": Difference(
         (True, True),
         (False, False),
-        "Most of the others have nothing to set here; the few that are kept for tools say so.",
+        "Each value told is the one in force; for the others there would be none to tell.",
         "The broker tells the settings that it has",
     ),
     "describe configs: configs of ours alone": Difference(

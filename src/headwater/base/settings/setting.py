@@ -32,6 +32,7 @@ class Kind(IntEnum):
     LONG = 5
     DOUBLE = 6
     LIST = 7
+    CLASS = 8
 
 
 _INTEGER_BOUNDS = {
@@ -182,7 +183,7 @@ class Setting:
             if lowered not in {"true", "false"}:
                 raise self._refuse(text, "Expected value to be either true or false")
             return lowered == "true"
-        if self.kind is Kind.STRING:
+        if self.kind in {Kind.STRING, Kind.CLASS}:
             return text
         if self.kind is Kind.LIST:
             # A word said twice means no more than once: Kafka keeps the first.

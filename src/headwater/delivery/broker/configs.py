@@ -26,6 +26,7 @@ from headwater.base.settings import (
     TopicConfig,
     unknown_broker_config,
 )
+from headwater.delivery.broker.fixed_configs import FIXED_CONFIGS, OTHER_NAMES
 from headwater.delivery.broker.topic_rules import check_topic_name
 from headwater.delivery.broker.topics import Topics
 from headwater.log.store import LogStore
@@ -39,6 +40,8 @@ _CHAINS: Final[Sequence[tuple[str, ...]]] = (
     ("log.roll.ms", "log.roll.hours"),
     ("log.roll.jitter.ms", "log.roll.jitter.hours"),
 )
+
+_FIXED_NAMES: Final = FIXED_CONFIGS.keys() | {setting.name for setting in OTHER_NAMES.values()}
 
 logger = logging.getLogger(__name__)
 
@@ -143,10 +146,23 @@ class Configs:
             ]
         self.check_node(resource, "Broker", f"{self._node} or empty string,")
         effective = self._effective(overrides)
-        return [
+        told = [
             self._describe_broker_config(setting, effective, overrides)
             for setting in BROKER_SETTINGS.values()
         ]
+        return (
+            told
+            + [_fixed(setting) for setting in FIXED_CONFIGS.values()]
+            + [
+                _renamed(each, OTHER_NAMES[each.setting.name])
+                for each in told
+                if each.setting.name in OTHER_NAMES
+            ]
+        )
+
+    def tell_in_force(self, configs: Mapping[str, str]) -> None:
+        """Tell other values than those of the start, such as a port that the system chose."""
+        self._static = self._static.with_overrides(configs)
 
     # Changing.
 
@@ -295,6 +311,16 @@ class Configs:
             raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 
+def _fixed(setting: Setting) -> Described:
+    value = setting.render(setting.default)
+    synonyms = [] if value is None else [Synonym(setting.name, value, Source.DEFAULT)]
+    return Described(setting, value, Source.DEFAULT, read_only=True, synonyms=synonyms)
+
+
+def _renamed(described: Described, setting: Setting) -> Described:
+    return described._replace(setting=setting)
+
+
 def _check_changes(changes: Sequence[Change]) -> None:
     if len({change.name for change in changes}) != len(changes):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
@@ -360,9 +386,9 @@ def _check_dynamic(names: Iterable[str]) -> None:
     fixed = []
     for name in names:
         setting = BROKER_SETTINGS.get(name)
-        if setting is None:
+        if setting is None and name not in _FIXED_NAMES:
             raise unknown_broker_config(name)
-        if not setting.dynamic:
+        if setting is None or not setting.dynamic:
             fixed.append(name)
     if fixed:
         message = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"

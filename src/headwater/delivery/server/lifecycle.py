@@ -159,4 +159,8 @@ async def start_node(
         store.close()
         raise
     broker.advertised_host, broker.advertised_port = advertise or (node.host, node.port)
+    host = f"[{node.host}]" if ":" in node.host else node.host
+    broker.configs.tell_in_force(
+        {"listeners": f"PLAINTEXT://{host}:{node.port}", "log.dirs": data_directory}
+    )
     return node
