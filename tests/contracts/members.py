@@ -4,15 +4,19 @@ This file alone decides how the suite spells the requests of a classic group. Li
 nothing.
 """
 
+import itertools
 import struct
 import time
 from typing import Any
 
 from headwater.base.errors import ErrorCode
+from headwater.delivery.broker.state_topic import partition_for
 from headwater.delivery.wire.kafka import messages
-from tests.contracts.kit import Talk, Topic, code
+from tests.contracts.kit import Talk, Topic, code, unique
 
 SESSION_MS = 10_000
+# As many as `tests.peers.kafka_server` sets; ours has one in tests, where all names are alike.
+_KAFKA_OFFSETS_PARTITIONS = 4
 REBALANCE_MS = 20_000
 CONSUMER = "consumer"
 _PATIENCE_S = 30.0
@@ -155,6 +159,18 @@ def wait_for_coordinator(talk: Talk) -> None:
 
 
 # Offsets
+
+
+def move_the_log_on(talk: Talk, group: str, topic: Topic) -> None:
+    """Have something written behind what a group has caused.
+
+    Apache Kafka tells of a group that it only has in memory when its log has moved past the moment
+    at which the group came to be; until then the group is shown, or not, as it happens.
+    """
+    place = partition_for(group, _KAFKA_OFFSETS_PARTITIONS)
+    others = (unique("other") for _ in itertools.count())
+    other = next(name for name in others if partition_for(name, _KAFKA_OFFSETS_PARTITIONS) == place)
+    commit(talk, other, topic, {0: (1, -1, "")})
 
 
 def commit(

@@ -32,6 +32,9 @@ def judge(address: tuple[str, int], ledger: Ledger) -> None:
     bootstrap = f"{address[0]}:{address[1]}"
     with Cluster(bootstrap, client_id="judge", timeout_s=TIMEOUT_S) as cluster:
         _judge_metadata(cluster, ledger)
+        if ledger.broken:
+            # Partitions that are missing cannot be asked for what was in them.
+            return
         _judge_offsets(cluster, ledger)
         with connect(address, "judge") as connection:
             _judge_logs(cluster, connection, ledger)
