@@ -237,6 +237,12 @@ DIFFERENCES: dict[str, Difference] = {
         "Who never was a member is missed by nobody.",
         "An id that was given out and never used leaves without a rebalance",
     ),
+    "group of an aborted transaction": Difference(
+        "Empty",
+        "Dead",
+        "Nothing ever came of it.",
+        "A group whose only transaction was aborted is forgotten",
+    ),
     # Topics and configs
     "create topics: an id from validate_only": Difference(
         kafkas=True,
