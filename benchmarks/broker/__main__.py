@@ -1,16 +1,13 @@
 """`make bench-broker`: the broker beside Apache Kafka 4.3, interleaved, medians of the rounds.
 
-This file alone decides which figures become rows and which bar each has to reach. A ratio above 1
-means that ours is better, whatever the unit.
+This file alone decides which figures become rows and which bar each has to reach.
 """
 
 import argparse
-import json
 import statistics
 import sys
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 from benchmarks.broker import load, measures
 from benchmarks.broker.brokers import (
@@ -23,28 +20,11 @@ from benchmarks.broker.brokers import (
     resident_bytes,
     scratch,
 )
+from benchmarks.table import Row, print_rows
 from tests import peers
 
-_SMALLER_IS_BETTER = {"p50 ms", "p99 ms", "s", "CPU s/GB", "MB resident", "% of a core"}
 _RECOVERY_BYTES = 1_000_000_000
 _IDLE_S = 60.0
-
-
-class Row(NamedTuple):
-    """One line of the table."""
-
-    name: str
-    ours: float
-    theirs: float
-    unit: str
-    bar: float | None
-
-    @property
-    def ratio(self) -> float:
-        """How much better ours is."""
-        if self.unit in _SMALLER_IS_BETTER:
-            return self.theirs / max(self.ours, 1e-9)
-        return self.ours / max(self.theirs, 1e-9)
 
 
 # Bars by name of the figure; a name that is not here has none.
@@ -84,8 +64,7 @@ def main() -> int:
         _say("idle consumer measured", began)
     rows += _recovery_rows(arguments.directory)
     _say("recovery measured", began)
-    _print_table(rows)
-    print(json.dumps({"rows": [_as_json(row) for row in rows]}))
+    print_rows(rows)
     return 0
 
 
@@ -217,31 +196,6 @@ def _recovery_rows(directory: Path | None) -> list[Row]:
 
 def _bytes_in(directory: Path) -> int:
     return sum(path.stat().st_size for path in directory.glob("*.log"))
-
-
-def _as_json(row: Row) -> dict[str, object]:
-    shown: dict[str, object] = {
-        "name": row.name,
-        "ours": round(row.ours, 4),
-        "theirs": round(row.theirs, 4),
-        "unit": row.unit,
-        "ratio": round(row.ratio, 3),
-    }
-    if row.bar is not None:
-        shown["bar"] = row.bar
-    return shown
-
-
-def _print_table(rows: list[Row]) -> None:
-    width = max(len(row.name) for row in rows)
-    print(f"{'':{width}}  {'ours':>12}  {'theirs':>12}  {'ratio':>7}  {'bar':>5}")
-    for row in rows:
-        bar = "" if row.bar is None else f"{row.bar:g}"
-        verdict = "" if row.bar is None or row.ratio >= row.bar else "  BELOW"
-        print(
-            f"{row.name:{width}}  {row.ours:>12,.2f}  {row.theirs:>12,.2f}  "
-            f"{row.ratio:>6.2f}x  {bar:>5}{verdict}"
-        )
 
 
 if __name__ == "__main__":

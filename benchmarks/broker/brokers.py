@@ -120,9 +120,9 @@ class Kafka:
 
     name = "apache-kafka"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._node = ApacheKafka(folder)
+        self._node = ApacheKafka(folder, settings)
         self.log_directory = self._node.log_dir
         self.started_in_s = 0.0
 

@@ -1,0 +1,54 @@
+"""The table of a benchmark: rows for people, and the same rows as JSON for machines.
+
+This file alone decides what a ratio means and how rows are shown: above 1 is better for us,
+whatever the unit.
+"""
+
+import json
+from typing import NamedTuple
+
+_SMALLER_IS_BETTER = {"p50 ms", "p99 ms", "s", "CPU s/GB", "MB resident", "% of a core"}
+
+
+class Row(NamedTuple):
+    """One line of the table; an absolute bar is a row whose `theirs` is the limit."""
+
+    name: str
+    ours: float
+    theirs: float
+    unit: str
+    bar: float | None
+
+    @property
+    def ratio(self) -> float:
+        """How much better ours is."""
+        if self.unit in _SMALLER_IS_BETTER:
+            return self.theirs / max(self.ours, 1e-9)
+        return self.ours / max(self.theirs, 1e-9)
+
+    def as_json(self) -> dict[str, object]:
+        """Give the row as the last line of a benchmark has it."""
+        shown: dict[str, object] = {
+            "name": self.name,
+            "ours": round(self.ours, 4),
+            "theirs": round(self.theirs, 4),
+            "unit": self.unit,
+            "ratio": round(self.ratio, 3),
+        }
+        if self.bar is not None:
+            shown["bar"] = self.bar
+        return shown
+
+
+def print_rows(rows: list[Row]) -> None:
+    """Print the table, and the rows as JSON on the last line."""
+    width = max(len(row.name) for row in rows)
+    print(f"{'':{width}}  {'ours':>12}  {'theirs':>12}  {'ratio':>7}  {'bar':>5}")
+    for row in rows:
+        bar = "" if row.bar is None else f"{row.bar:g}"
+        verdict = "" if row.bar is None or row.ratio >= row.bar else "  BELOW"
+        print(
+            f"{row.name:{width}}  {row.ours:>12,.2f}  {row.theirs:>12,.2f}  "
+            f"{row.ratio:>6.2f}x  {bar:>5}{verdict}"
+        )
+    print(json.dumps({"rows": [row.as_json() for row in rows]}))

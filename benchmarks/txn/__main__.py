@@ -1,0 +1,178 @@
+"""`make bench-txn`: transactions and compaction beside Apache Kafka 4.3, medians of the rounds.
+
+This file alone decides which figures become rows and which bar each has to reach. Both brokers
+sync every batch of the topics (`flush.messages=1`); ours syncs `__transaction_state` too, which
+Apache Kafka leaves to the page cache and its replicas. Last, ours is held against itself:
+plain produce and fetch in a broker that has used none of the new features, and in one that has.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from benchmarks.broker import measures
+from benchmarks.broker.brokers import Contender, Headwater, Kafka, closing_broker, scratch
+from benchmarks.table import Row, print_rows
+from benchmarks.txn import compaction, transactions
+from headwater.base.record.codecs import Codec
+from tests import peers
+
+_CLEANER = {"log.cleaner.backoff.ms": "100", "log.cleaner.threads": "1"}
+_TRANSACTIONS_BAR = 1.0
+_COMPACTION_BAR = 0.5
+_UNCHANGED_BAR = 0.95
+_UNCHANGED = (
+    "1-record requests, durable, 16x5: requests/s",
+    "1-record requests, durable, 1x1: requests/s",
+    "produce 1000 B records, durable: MB/s",
+    "fetch 1000 B records, durable: MB/s",
+)
+
+
+def main() -> int:
+    """Measure, print the table, and the rows as JSON on the last line."""
+    arguments = _parse()
+    if reason := peers.missing("kafka"):
+        print(reason, file=sys.stderr)
+        return 1
+    began = time.monotonic()
+    rows = []
+    with _brokers(arguments.directory) as (ours, theirs):
+        rows += _transaction_rows(ours, theirs, arguments, began)
+        rows += _compaction_rows(ours, theirs, arguments, began)
+    rows += _unchanged_rows(arguments, began)
+    print_rows(rows)
+    return 0
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="benchmarks.txn")
+    parser.add_argument("--directory", type=Path, help="where the data lies (its disk is measured)")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of load per figure and round")
+    return parser.parse_args()
+
+
+def _say(what: str, began: float) -> None:
+    print(f"[{time.monotonic() - began:5.0f} s] {what}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _brokers(directory: Path | None) -> Iterator[tuple[Headwater, Kafka]]:
+    with (
+        scratch(directory) as folder,
+        closing_broker(Headwater(folder / "ours", _CLEANER)) as ours,
+        closing_broker(Kafka(folder / "theirs", _CLEANER)) as theirs,
+    ):
+        ours.start()
+        theirs.start()
+        yield ours, theirs
+
+
+def _transaction_rows(
+    ours: Headwater, theirs: Kafka, arguments: argparse.Namespace, began: float
+) -> list[Row]:
+    contenders: list[Contender] = [ours, theirs]
+    found: dict[str, dict[str, list[float]]] = {each.name: {} for each in contenders}
+    for contender in contenders:
+        transactions.prepare(contender)
+        # The first load warms caches and the JVM's compiler; it does not count.
+        transactions.bare(contender, 10, transactions.PRODUCERS, 2 * arguments.seconds)
+    for round_no in range(arguments.rounds):
+        for contender in contenders if round_no % 2 else reversed(contenders):
+            for records in transactions.RECORD_COUNTS:
+                figures = transactions.bare(contender, records, 1, arguments.seconds)
+                figures |= transactions.bare(
+                    contender, records, transactions.PRODUCERS, arguments.seconds
+                )
+                figures |= transactions.through_confluent_kafka(
+                    contender, records, arguments.seconds
+                )
+                for name, value in figures.items():
+                    found[contender.name].setdefault(name, []).append(value)
+        _say(f"transactions, round {round_no + 1} of {arguments.rounds}", began)
+    for contender in contenders:
+        for records in transactions.RECORD_COUNTS:
+            transactions.check(contender, records, 120)
+    _say("committed records compared", began)
+    rows = []
+    for name, values in found[ours.name].items():
+        others = found[theirs.name][name]
+        if name.startswith("generator busy"):
+            rows.append(Row(f"{name}, limit", max(values + others), 1.0, "% of a core", None))
+            continue
+        rows.append(
+            Row(
+                name,
+                statistics.median(values),
+                statistics.median(others),
+                "transactions/s",
+                _TRANSACTIONS_BAR,
+            )
+        )
+    return rows
+
+
+def _compaction_rows(
+    ours: Headwater, theirs: Kafka, arguments: argparse.Namespace, began: float
+) -> list[Row]:
+    rows = []
+    for codec in (Codec.NONE, Codec.LZ4):
+        rates: dict[str, list[float]] = {ours.name: [], theirs.name: []}
+        for round_no in range(arguments.rounds):
+            order: list[Contender] = [ours, theirs] if round_no % 2 else [theirs, ours]
+            for contender in order:
+                rates[contender.name].append(compaction.clean(contender, codec, round_no))
+        rows.append(
+            Row(
+                f"compaction, {codec.name.lower()}: MB/s",
+                statistics.median(rates[ours.name]),
+                statistics.median(rates[theirs.name]),
+                "MB/s",
+                _COMPACTION_BAR,
+            )
+        )
+        _say(f"compaction of {codec.name.lower()} batches measured", began)
+    return rows
+
+
+def _unchanged_rows(arguments: argparse.Namespace, began: float) -> list[Row]:
+    """Two of ours: one as new, one whose features have all been used."""
+    found: dict[str, dict[str, list[float]]] = {"used": {}, "new": {}}
+    with ExitStack() as stack:
+        brokers = {}
+        for name in found:
+            folder = stack.enter_context(scratch(arguments.directory))
+            broker = stack.enter_context(closing_broker(Headwater(folder, _CLEANER)))
+            broker.start()
+            measures.prepare(broker)
+            brokers[name] = broker
+        transactions.prepare(brokers["used"])
+        for records in transactions.RECORD_COUNTS:
+            transactions.bare(brokers["used"], records, 100, arguments.seconds)
+        compaction.clean(brokers["used"], Codec.NONE, 0)
+        for round_no in range(arguments.rounds):
+            for name in sorted(brokers, reverse=bool(round_no % 2)):
+                figures = measures.one_record_requests(brokers[name], arguments.seconds)
+                figures |= measures.throughput(brokers[name], 1_000, arguments.seconds, round_no)
+                for figure, value in figures.items():
+                    found[name].setdefault(figure, []).append(value)
+        _say("plain produce and fetch measured", began)
+    return [
+        Row(
+            f"features used, {name}",
+            statistics.median(found["used"][name]),
+            statistics.median(found["new"][name]),
+            name.rpartition(": ")[2],
+            _UNCHANGED_BAR,
+        )
+        for name in _UNCHANGED
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
