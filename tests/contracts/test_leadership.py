@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch, ElectLeaders, ListPartitionReassignments, DescribeQuorum: who leads."""
+"""OffsetForLeaderEpoch, ElectLeaders, DescribeQuorum: who leads."""
 
 from typing import Any
 
@@ -192,19 +192,6 @@ def test_an_unknown_kind_of_election(talk: Talk, version: int, election_type: in
     )
     assert ask(None) == (invalid, [])
     assert ask([]) == (NONE, [])
-
-
-# ListPartitionReassignments
-
-
-def test_nothing_is_on_the_move(talk: Talk, topic: Topic) -> None:
-    wanted = messages.ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics
-    missing = wanted(missing_topic().name, [0])
-    for topics in (None, [], [wanted(topic.name, [0, 9])], [missing], [wanted(topic.name, [])]):
-        request = messages.ListPartitionReassignmentsRequest(10_000, topics)
-        answer = talk.ask(request, 0)
-
-        assert (code(answer), answer.error_message, answer.topics) == (NONE, None, [])
 
 
 # DescribeQuorum

@@ -103,6 +103,7 @@ def test_every_value_told_is_the_one_in_force(tmp_path: Any) -> None:  # noqa: A
     )
     values = {name: (config.value, config.config_source) for name, config in configs.items()}
     assert values["listeners"] == (f"PLAINTEXT://{address}", STATIC), "the port the system chose"
+    assert values["advertised.listeners"] == values["listeners"]
     assert values["log.dirs"] == values["log.dir"] == (str(tmp_path), STATIC)
     assert values["num.partitions"] == ("7", STATIC)
     assert values["broker.id"] == values["node.id"] == ("1", DEFAULT)

@@ -140,7 +140,7 @@ def check_growth(
             )
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
         for brokers in assignments:
-            _check_brokers(brokers, settings.node_id)
+            check_brokers(brokers, settings.node_id)
     if added > PARTITIONS_PER_REQUEST_MAX:
         message = "Excessively large number of partitions per request."
         raise KafkaError(ErrorCode.POLICY_VIOLATION, message)
@@ -210,13 +210,13 @@ def _check_assignments(topic: WantedTopic, node_id: int) -> None:
             message = f"Found multiple manual partition assignments for partition {index}"
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
         seen.add(index)
-        _check_brokers(brokers, node_id)
+        check_brokers(brokers, node_id)
     if seen != set(range(len(seen))):
         message = "partitions should be a consecutive 0-based integer sequence"
         raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
 
-def _check_brokers(brokers: Iterable[int], node_id: int) -> None:
+def check_brokers(brokers: Iterable[int], node_id: int) -> None:
     """One node can hold one replica, so the only right answer is ``[node_id]``."""
     ordered = sorted(brokers)
     problem = "" if ordered else "an empty replica list"

@@ -159,8 +159,15 @@ async def start_node(
         store.close()
         raise
     broker.advertised_host, broker.advertised_port = advertise or (node.host, node.port)
-    host = f"[{node.host}]" if ":" in node.host else node.host
     broker.configs.tell_in_force(
-        {"listeners": f"PLAINTEXT://{host}:{node.port}", "log.dirs": data_directory}
+        {
+            "listeners": _listener(node.host, node.port),
+            "advertised.listeners": _listener(broker.advertised_host, broker.advertised_port),
+            "log.dirs": data_directory,
+        }
     )
     return node
+
+
+def _listener(host: str, port: int) -> str:
+    return f"PLAINTEXT://[{host}]:{port}" if ":" in host else f"PLAINTEXT://{host}:{port}"
