@@ -117,9 +117,8 @@ def collect(wanted: Iterable[Wanted], limits: Limits) -> tuple[list[Found], bool
             size = len(records)
             total += size
             remaining -= size
-        found.append(
-            Found(ErrorCode.NONE, high_watermark, last_stable_offset, log.log_start_offset, records)
-        )
+        offsets = (high_watermark, last_stable_offset, log.log_start_offset)
+        found.append(Found(ErrorCode.NONE, *offsets, records, aborted))
     return found, failed or total >= limits.min_bytes
 
 
