@@ -18,10 +18,10 @@ from tests.crash.txn.history import (
     Consume,
     End,
     Ended,
-    Event,
     Failed,
     Init,
     Initialized,
+    Notes,
     OffsetRead,
     Place,
     Read,
@@ -57,6 +57,8 @@ RETRIABLE = {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
+    # How Kafka tells older producers to wait until a transaction has ended.
+    ErrorCode.NOT_ENOUGH_REPLICAS,
     ErrorCode.UNSTABLE_OFFSET_COMMIT,
 }
 FENCED = {
@@ -76,7 +78,7 @@ class Moment:
     """
 
     dice: random.Random
-    history: list[Event]
+    history: Notes
     now_ms: int
     refusals: list[str]
 
@@ -190,7 +192,7 @@ class Producer(Actor):
             self._noted = step
             match step:
                 case Write(place, values):
-                    moment.history += [Send(transaction.name, place, value) for value in values]
+                    moment.history.extend(Send(transaction.name, place, value) for value in values)
                 case Commit(group, place, offsets, upto):
                     event = Consume(transaction.name, group, place, offsets, upto)
                     moment.history.append(event)
@@ -232,10 +234,10 @@ class Producer(Actor):
         transaction.steps.pop(0)
         if isinstance(step, Write):
             self._sequences[step.place] += len(step.values)
-            moment.history += [
+            moment.history.extend(
                 Sent(transaction.name, step.place, value, offset + index)
                 for index, value in enumerate(step.values)
-            ]
+            )
             if moment.dice.random() < 0.08:
                 # Around the time-out: some come back in time, some find themselves replaced.
                 wait_ms = moment.dice.randint(TIMEOUT_MS // 2, 2 * TIMEOUT_MS)
@@ -315,7 +317,7 @@ class Processor(Producer):
         """Take the answer to a step, or begin with what was read."""
         asks, self._asks = self._asks, ""
         if asks == "offset":
-            offset = read_offset(moment, self.producer, answer)
+            offset = read_offset(moment, self.producer, answer, INPUT)
             if offset is not None:
                 self._position = max(offset, 0)
         elif asks == "input":
@@ -401,7 +403,7 @@ class Reader(Actor):
     def receive(self, moment: Moment, answer: Any) -> None:  # noqa: ANN401 - any message class
         """Note what there is to see."""
         if self._asked is None:
-            read_offset(moment, self.name, answer)
+            read_offset(moment, self.name, answer, INPUT)
             return
         read = read_records(moment, self.name, answer, self._asked, committed=self._committed)
         for place, _, position in read:
@@ -427,8 +429,8 @@ def read_answer(step: Step, answer: Any) -> tuple[ErrorCode, int]:  # noqa: ANN4
             return ErrorCode(answer.error_code), -1
 
 
-def read_offset(moment: Moment, reader: str, answer: Any) -> int | None:  # noqa: ANN401
-    """Note a group's offset; None where it is not stable."""
+def read_offset(moment: Moment, reader: str, answer: Any, place: Place) -> int | None:  # noqa: ANN401
+    """Note the group's offset; None where it is not stable."""
     error = ErrorCode(answer.error_code)
     if error == ErrorCode.NONE:
         (topic,) = answer.topics
@@ -436,7 +438,7 @@ def read_offset(moment: Moment, reader: str, answer: Any) -> int | None:  # noqa
         error = ErrorCode(partition.error_code)
         if error == ErrorCode.NONE:
             offset: int = partition.committed_offset
-            moment.history.append(OffsetRead(reader, GROUP, INPUT, offset))
+            moment.history.append(OffsetRead(reader, GROUP, place, offset))
             return offset
     if error not in RETRIABLE:
         moment.refusals.append(f"{reader}: OffsetFetch answers {error.name}")

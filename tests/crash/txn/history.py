@@ -21,9 +21,11 @@ Without Ended or Failed the outcome of a transaction is not known to its client.
 
 import dataclasses
 import json
+import os
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 Place = tuple[str, int]
 Entry = tuple[int, str]
@@ -184,6 +186,19 @@ Event: TypeAlias = (
     | FinalOffset
 )
 
+
+class Notes(Protocol):
+    """Where events are written down, in the order in which they come."""
+
+    def append(self, event: Event, /) -> None:
+        """Note one."""
+        ...
+
+    def extend(self, events: Iterable[Event], /) -> None:
+        """Note some."""
+        ...
+
+
 _KINDS: dict[str, type[Any]] = {
     kind.__name__: kind
     for kind in (
@@ -209,6 +224,26 @@ def write_line(at_ns: int, event: Event) -> bytes:
     """Return one line of a journal: when, what, and its fields in order."""
     fields = [getattr(event, field.name) for field in dataclasses.fields(event)]
     return json.dumps([at_ns, type(event).__name__, *fields]).encode() + b"\n"
+
+
+class Journal:
+    """Notes in a file; what was noted outlives a SIGKILL."""
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+    def append(self, event: Event, /) -> None:
+        """Note one event of this moment."""
+        os.write(self._descriptor, write_line(time.monotonic_ns(), event))
+
+    def extend(self, events: Iterable[Event], /) -> None:
+        """Note some."""
+        for event in events:
+            self.append(event)
+
+    def close(self) -> None:
+        """Give the file back."""
+        os.close(self._descriptor)
 
 
 def read_journals(journals: Iterable[bytes]) -> list[Event]:

@@ -18,6 +18,7 @@ from headwater.delivery.broker.partition import Committable
 from headwater.delivery.dialects.kafka.call import Call
 from headwater.delivery.dialects.kafka.registry import APIS
 from headwater.delivery.wire.kafka import framing, messages
+from headwater.log.extent import FileRange
 from headwater.log.store import LogStore
 from headwater.testing.manual_clock import ManualClock
 from headwater.testing.memory_disk import Keep, MemoryDisk
@@ -89,7 +90,8 @@ class Desk:
 
     def answer(self, call: Call, response: Any) -> None:  # noqa: ANN401 - any message class
         parts = framing.encode_response(call.header, response)
-        frame = memoryview(b"".join(bytes(part) for part in parts))[4:]
+        contents = (part.read() if isinstance(part, FileRange) else bytes(part) for part in parts)
+        frame = memoryview(b"".join(contents))[4:]
         self._answered(framing.decode_response(call.api_key, call.version, frame)[1])
 
     def close(self) -> None:
