@@ -56,6 +56,7 @@ from headwater.log.producers import ProducerState
 from headwater.log.scan import Scan, read_marker
 from headwater.log.segment import Segment
 from headwater.log.segments import OFFSET_MAX
+from headwater.log.txn_index import TxnIndexEntry
 from headwater.log.unsynced import Unsynced, sync_now
 
 logger = logging.getLogger(__name__)
@@ -355,7 +356,8 @@ class _Search:
             if at == first:
                 start = self._trusted_start(segment)
                 start_offset = _offset_at(segment, start)
-                self._trust_txn_index(segment, start_offset)
+                if not self._trust_txn_index(segment, start_offset):
+                    start, start_offset = 0, segment.base_offset
                 scan.producers = self._replay(start_offset)
                 good = scan.segment(segment, start) if start > 0 else 0
                 if good == start > 0:
@@ -382,24 +384,24 @@ class _Search:
             segment.offset_index.file_is_longer = segment.time_index.file_is_longer = True
         return segment.offset_index.last_position()
 
-    def _trust_txn_index(self, segment: Segment, below_offset: int) -> None:
+    def _trust_txn_index(self, segment: Segment, below_offset: int) -> bool:
         """Keep the aborted transactions whose markers were durable before the scan begins.
 
         What came later may be garbled so that it looks like one of them. It lies behind them, so
         the last entry whose marker is there vouches for all before it.
+
+        Returns:
+            False where an entry makes no sense: then nobody knows how many are good.
         """
         index = segment.txn_index
-        index.keep_valid(from_offset=segment.base_offset, below_offset=below_offset)
-        for entry in reversed(index.entries()):
-            with contextlib.suppress(CorruptRecordError):
-                for _, header in segment.headers(segment.position_of(entry.marker_offset)):
-                    if (header.base_offset, header.producer_id) == (
-                        entry.marker_offset,
-                        entry.producer_id,
-                    ) and header.is_control:
-                        return
-                    break
-            index.keep_valid(from_offset=segment.base_offset, below_offset=entry.marker_offset)
+        base_offset = segment.base_offset
+        if not index.keep_valid(from_offset=base_offset, below_offset=OFFSET_MAX):
+            return False
+        index.keep_valid(from_offset=base_offset, below_offset=below_offset)
+        while index and not _has_marker(segment, index.entries()[-1]):
+            last = index.entries()[-1]
+            index.keep_valid(from_offset=base_offset, below_offset=last.marker_offset)
+        return True
 
     def _epochs_from_batches(self, upto: int) -> LeaderEpochs:
         """Make the epochs of the segments that will not be scanned anew: the file is damaged."""
@@ -468,6 +470,15 @@ def _has_timestamps(segment: Segment) -> bool:
     with contextlib.suppress(CorruptRecordError):
         return segment.first_timestamp >= 0
     return True
+
+
+def _has_marker(segment: Segment, entry: TxnIndexEntry) -> bool:
+    """Tell whether there is a marker where an entry says so."""
+    with contextlib.suppress(CorruptRecordError):
+        for _, header in segment.headers(segment.position_of(entry.marker_offset)):
+            found = header.base_offset, header.producer_id
+            return header.is_control and found == (entry.marker_offset, entry.producer_id)
+    return False
 
 
 def _offset_at(segment: Segment, position: int) -> int:
