@@ -41,12 +41,13 @@ class Deadlines:
 
     def overdue(self, now_ms: int) -> list[str]:
         """Return whose deadline has passed, the longest overdue first; they are still open."""
-        found: list[str] = []
+        # A set in order: two transactions of one id may have had the same deadline.
+        found: dict[str, None] = {}
         while self._heap and self._heap[0][0] < now_ms:
             deadline_ms, transactional_id = heapq.heappop(self._heap)
             if self._deadlines.get(transactional_id) == deadline_ms:
-                found.append(transactional_id)
+                found[transactional_id] = None
         for transactional_id in found:
             # Whoever could not be aborted now is found again.
             heapq.heappush(self._heap, (self._deadlines[transactional_id], transactional_id))
-        return found
+        return list(found)
