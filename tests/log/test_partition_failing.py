@@ -2,14 +2,17 @@
 
 import contextlib
 import errno
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from headwater.base.disk import RealDisk
 from headwater.base.errors import ErrorCode, StorageError
+from headwater.log.partition import PartitionLog
 from headwater.testing.memory_disk import MemoryDisk
 from tests.log.helpers import (
+    NOW_MS,
     append,
     append_value,
     base_offsets,
@@ -132,6 +135,74 @@ def test_a_roll_on_a_full_disk_keeps_the_indexes_in_memory() -> None:
             expected = reference._disk.open_for_reading(path)
             found = disk.after_power_cut(0, keep="nothing").open_for_reading(path)
             assert found.read(1000, 0) == expected.read(1000, 0) != b""
+
+
+def unreadable_log() -> tuple[MemoryDisk, PartitionLog, bytes]:
+    """Return a log that knows nothing by heart and cannot read, and a batch that it has."""
+    disk = MemoryDisk()
+    log = open_log(disk)
+    batch = b""
+    sequence = 0
+    while len(log._segments) < 3:
+        marker = log.append_marker(8, 0, committed=False, coordinator_epoch=0)
+        batch = bytes(make_batch(producer_id=7, producer_epoch=0, base_sequence=sequence))
+        append(log, bytearray(batch))
+        append(
+            log,
+            make_batch(
+                producer_id=8, producer_epoch=0, base_sequence=sequence, is_transactional=True
+            ),
+        )
+        sequence += 1
+    commit(log)
+    log.close()
+    log = open_log(disk, recovery_point=log.log_end_offset, clean=True)
+    for _ in range(2):
+        log.checkpoint()
+    assert marker.base_offset > 0
+
+    def broken(path: str) -> None:
+        raise OSError(errno.EIO, "broken", path)
+
+    disk.on_read = broken
+    return disk, log, batch
+
+
+READS: dict[str, Callable[[PartitionLog], object]] = {
+    "read": lambda log: log.read(1, 9, upto_offset=log.log_end_offset, at_least_one=True),
+    "bytes_from": lambda log: log.bytes_from(1),
+    "durable_bytes": lambda log: log.durable_bytes(),
+    "drop_oldest": lambda log: log.drop_oldest(1),
+    "offset_for_timestamp": lambda log: log.offset_for_timestamp(1, upto_offset=9),
+    "max_timestamp": lambda log: log.max_timestamp(upto_offset=3),
+    "oldest_timestamp_from": lambda log: log.oldest_timestamp_from(0),
+    "aborted_transactions": lambda log: log.aborted_transactions(0, 9),
+    "remove_expired": lambda log: log.remove_expired(NOW_MS),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_a_file_that_cannot_be_read_is_told_and_not_final(name: str) -> None:
+    disk, log, _ = unreadable_log()
+    start = log.log_start_offset
+    with pytest.raises(StorageError, match="cannot be read"):
+        READS[name](log)
+    assert (log.failed, log.log_start_offset) == (False, start)
+    disk.on_read = None
+    READS[name](log)
+
+
+def test_a_repetition_that_cannot_be_looked_for_is_neither_taken_nor_refused() -> None:
+    disk, log, batch = unreadable_log()
+    # The snapshot has the last one; those before it have to be looked for.
+    again = bytearray(batch)
+    again[53:57] = (int.from_bytes(batch[53:57], "big") - 1).to_bytes(4, "big")
+    end = log.log_end_offset
+    with pytest.raises(StorageError, match="cannot be read"):
+        append(log, bytearray(again))
+    assert (log.log_end_offset, log.failed) == (end, False)
+    disk.on_read = None
+    assert append(log, bytearray(again)).duplicate
 
 
 def test_an_abandoned_log_holds_its_files_until_the_commit_ends(tmp_path: Path) -> None:

@@ -439,14 +439,15 @@ class PartitionLog(ReadableLog):
             The bytes that will be freed.
         """
         self.producers.expire(now_ms, self.producer_id_expiration_ms)
-        count = removable(
-            self._segments.as_sequence(),
-            self._config,
-            now_ms=now_ms,
-            log_start_offset=self.log_start_offset,
-            high_watermark=self.high_watermark,
-            log_end_offset=self.log_end_offset,
-        )
+        with self._reading():
+            count = removable(
+                self._segments.as_sequence(),
+                self._config,
+                now_ms=now_ms,
+                log_start_offset=self.log_start_offset,
+                high_watermark=self.high_watermark,
+                log_end_offset=self.log_end_offset,
+            )
         if count == 0 or self.failure:
             return 0
         try:
