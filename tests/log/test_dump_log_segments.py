@@ -7,9 +7,12 @@ import pytest
 
 from headwater.base.disk import RealDisk
 from headwater.log.partition import PartitionLog
+from headwater.log.txn_index import TxnIndexEntry
 from headwater.testing.manual_clock import ManualClock
 from tests import peers
 from tests.log.helpers import NOW_MS, SMALL, append, commit, make_batch, open_log
+from tests.log.test_transactions import send
+from tests.log.test_transactions_recovery import live
 
 pytestmark = pytest.mark.peer
 
@@ -92,6 +95,34 @@ def test_no_file_has_a_fault(tmp_path: Path, crashed: bool) -> None:
 
     producers = dump(sorted(directory.glob("*.snapshot")))
     assert len(re.findall(r"producerId: \d", producers)) >= 4
+
+
+def test_transactions_are_what_the_tool_says(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    log = open_log(RealDisk(), str(directory), config=SMALL)
+    expected = live(log, segments=4)
+    still_open = send(log, 9, 0, epoch=7).base_offset
+    commit(log)
+    log.close()
+
+    indexes = dump(sorted(directory.glob("*.txnindex")))
+    assert_no_complaint(indexes)
+    fields = r"version: 0 producerId: (\d+) firstOffset: (\d+) lastOffset: (\d+) lastStableOffset: "
+    found = re.findall(fields + r"(\d+)", indexes)
+    assert [TxnIndexEntry(*map(int, entry)) for entry in found] == expected
+
+    batches = dump(sorted(directory.glob("*.log")), "--deep-iteration")
+    assert_no_complaint(batches)
+    markers = [
+        int(offset) for offset in re.findall(r"offset: (\d+) .* endTxnMarker: ABORT", batches)
+    ]
+    assert markers == [entry.marker_offset for entry in expected]
+    assert "endTxnMarker: COMMIT coordinatorEpoch: 0" in batches
+
+    producers = dump([max(directory.glob("*.snapshot"))])
+    assert re.search(
+        rf"producerId: 9 .*producerEpoch: 7 .*currentTxnFirstOffset: .*{still_open}\D", producers
+    )
 
 
 def test_the_tool_would_complain(tmp_path: Path) -> None:
