@@ -14,6 +14,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
@@ -33,11 +34,22 @@ def _has_kafkajs() -> bool:
     return shutil.which("node") is not None and (FETCHED / "node" / "stamp").is_file()
 
 
+def kafka_python_version() -> str:
+    """Name the version of kafka-python, whose own tests are fetched in the same one."""
+    return version("kafka-python")
+
+
+def _has_kafka_python_tests() -> bool:
+    stamp = FETCHED / "kafka-python" / "stamp"
+    return stamp.is_file() and stamp.read_text() == kafka_python_version()
+
+
 PRESENT: dict[str, Callable[[], bool]] = {
     "kafka": lambda: _has_jars("kafka-4.3"),
     "clients-3.9": lambda: _has_jars("clients-3.9"),
     "javac": lambda: shutil.which("javac") is not None,
     "kafkajs": _has_kafkajs,
+    "kafka-python's tests": _has_kafka_python_tests,
     "kcat": lambda: shutil.which("kcat") is not None,
 }
 

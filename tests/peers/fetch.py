@@ -1,21 +1,24 @@
 """Fetch the peers: `make peers`.
 
-This file alone decides where peers come from: jars through Maven, kafkajs through npm, kcat
-through apt. Coordinates stand in the poms and the package.json beside it. What is already there
+This file alone decides where peers come from: jars through Maven, kafkajs through npm, the tests
+of kafka-python through pip, kcat through apt. Coordinates stand in the poms and the package.json
+beside it; kafka-python's tests come in the version of the installed client. What is already there
 and unchanged is not fetched again; what cannot be had is named and ends the run with 1, after
 everything else was tried.
 """
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.peers import FETCHED, HERE
+from tests.peers import FETCHED, HERE, kafka_python_version
 
 # Debian's names for the programs that fetch or run a peer.
 DEBIAN_PACKAGES = {
@@ -99,11 +102,58 @@ def kafkajs() -> None:
     (folder / "stamp").write_text(_digest(package))
 
 
+# What the tests of kafka-python import and its archive does not have: it starts brokers, and here
+# one is running already.
+SERVICE = '''"""A broker that is running already: there is nothing to start and nothing to stop."""
+
+
+class ExternalService:
+    def __init__(self, host, port):
+        self.host, self.port = host, port
+
+    def open(self):
+        pass
+
+    def close(self):
+        pass
+
+
+class SpawnedService(ExternalService):
+    pass
+'''
+
+
+def kafka_python_tests() -> None:
+    """Unpack the tests that come with the source of kafka-python."""
+    folder = FETCHED / "kafka-python"
+    version = kafka_python_version()
+    if (folder / "stamp").is_file() and (folder / "stamp").read_text() == version:
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    wanted = f"kafka-python=={version}"
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    _run([*command, "--no-deps", "--no-binary", "kafka-python", "--dest", str(folder), wanted])
+    (archive,) = folder.glob("*.tar.gz")
+    with tarfile.open(archive) as source:
+        for member in source:
+            _, _, name = member.name.partition("/")
+            content = source.extractfile(member)
+            if content is not None and re.fullmatch(r"test/(integration/)?\w+\.py", name):
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_bytes(content.read())
+    archive.unlink()
+    (folder / "test" / "__init__.py").touch()
+    (folder / "test" / "service.py").write_text(SERVICE)
+    (folder / "stamp").write_text(version)
+
+
 STEPS: tuple[tuple[str, Callable[[], None]], ...] = (
     ("programs (apt)", programs),
     ("Apache Kafka 4.3 (mvn)", lambda: jars("kafka-4.3")),
     ("Kafka clients 3.9 (mvn)", lambda: jars("clients-3.9")),
     ("kafkajs (npm)", kafkajs),
+    ("kafka-python's tests (pip)", kafka_python_tests),
 )
 
 
