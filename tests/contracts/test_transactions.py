@@ -378,6 +378,17 @@ def test_partitions_that_do_not_exist(talk: Talk, topic: Topic, client: Client) 
     assert client.describe().transaction_state == "Empty"
 
 
+def test_the_brokers_own_topics(talk: Talk, topic: Topic, client: Client) -> None:
+    own = ("__transaction_state", 0)
+
+    errors = client.add_all({(topic.name, 0), own})
+
+    assert errors == {
+        (topic.name, 0): ErrorCode.OPERATION_NOT_ATTEMPTED,
+        own: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+
+
 def test_producers_that_are_not_the_one(talk: Talk, topic: Topic, client: Client) -> None:
     stranger = Client(talk)
     stranger.me = client.me

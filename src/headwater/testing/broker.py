@@ -18,12 +18,13 @@ from headwater.base.disk import Disk, RealDisk
 from headwater.base.settings import BrokerSettings
 from headwater.delivery.server.lifecycle import Node, start_node
 
-# Kafka waits 3 s for more members before the first rebalance and refuses sessions below 6 s:
-# right for a cluster that starts, wrong for a test that waits for it.
+# Kafka waits 3 s for more members before the first rebalance, refuses sessions below 6 s and looks
+# for late transactions every 10 s: right for a cluster, wrong for a test that waits for it.
 _QUICK = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "100",
     "offsets.topic.num.partitions": "1",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
 }
 _START_TIMEOUT_S = 30.0
 

@@ -2,8 +2,8 @@
 
 Behaviour:
 * The partitions are part of the producer's transaction when the answer comes; the first ones begin
-  it. A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION, and the others of the same
-  transaction are then OPERATION_NOT_ATTEMPTED.
+  it. A partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION, one of the broker's own topics
+  TOPIC_AUTHORIZATION_FAILED; the others of the same transaction are then OPERATION_NOT_ATTEMPTED.
 * While the last transaction is ending the request waits; Kafka answers CONCURRENT_TRANSACTIONS.
 
 Version notes:
@@ -22,6 +22,7 @@ from headwater.delivery.broker.transactions.transaction import PartitionKey
 from headwater.delivery.dialects.kafka.call import Call
 from headwater.delivery.dialects.kafka.fencing import spell_fenced
 from headwater.delivery.wire.kafka import messages
+from headwater.log.topic import INTERNAL_TOPICS
 
 KEY = 24
 VERSIONS = (0, 5)
@@ -103,16 +104,9 @@ def _join(call: Call, transaction: _Transaction, answer: Callable[[_Errors], Non
         error = spell_fenced(call, error, first_version=_FIRST_WITH_FENCED)
         answer(dict.fromkeys(keys, error))
 
-    missing = {key for key in keys if call.broker.topics.partition(*key) is None}
-    if missing:
-        answer(
-            {
-                key: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                if key in missing
-                else ErrorCode.OPERATION_NOT_ATTEMPTED
-                for key in keys
-            }
-        )
+    refused = {key: error for key in keys if (error := _check(call, key))}
+    if refused:
+        answer({key: refused.get(key, ErrorCode.OPERATION_NOT_ATTEMPTED) for key in keys})
     elif not transaction.transactional_id:
         answer_all(ErrorCode.INVALID_REQUEST)
     elif transaction.verify_only:
@@ -127,6 +121,15 @@ def _join(call: Call, transaction: _Transaction, answer: Callable[[_Errors], Non
             answer_all,
             client_version=2 if call.version >= _FIRST_OF_KIP_890 else 0,
         )
+
+
+def _check(call: Call, key: PartitionKey) -> ErrorCode:
+    topic, _ = key
+    if topic in INTERNAL_TOPICS and call.version < _FIRST_WITH_TRANSACTIONS:
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if call.broker.topics.partition(*key) is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE
 
 
 def _verify(call: Call, transactional_id: str, producer: Producer, key: PartitionKey) -> ErrorCode:

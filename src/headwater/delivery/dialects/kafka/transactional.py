@@ -65,7 +65,8 @@ def _transactional_batches(
     found: list[TransactionalBatch] = []
     for topic_data in request.topic_data:
         topic, _ = find_topic(call, topic_data)
-        if topic is None:
+        if topic is None or topic.internal:
+            # Refused without asking anybody; the partition must not become part of anything.
             continue
         for data in topic_data.partition_data:
             partition = topic.partition(data.index)
