@@ -23,6 +23,7 @@ from headwater.base.disk import Disk, read_file, replace_file
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+CLEAN_OFFSETS: Final = "cleaner-offset-checkpoint"
 META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 
@@ -75,7 +76,7 @@ def write_offsets(disk: Disk, path: str, offsets: Mapping[Key, int]) -> None:
 
 
 class OffsetFiles:
-    """The three checkpoints of a log directory, and what they say."""
+    """The four checkpoints of a log directory, and what they say."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         """Read them."""
@@ -83,7 +84,7 @@ class OffsetFiles:
         self._directory = directory
         self._recorded = {
             name: read_offsets(disk, f"{directory}/{name}")
-            for name in (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS)
+            for name in (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEAN_OFFSETS)
         }
 
     def recorded(self, name: str, key: Key) -> int:
@@ -99,6 +100,10 @@ class OffsetFiles:
         if self._recorded[name] != offsets:
             write_offsets(self._disk, f"{self._directory}/{name}", offsets)
             self._recorded[name] = dict(offsets)
+
+    def recorded_in(self, name: str) -> Mapping[Key, int]:
+        """Return all that a file says."""
+        return self._recorded[name]
 
     def forget_topics(self, topics: set[str]) -> None:
         """Remove all lines of some topics, so that new topics may have their names."""

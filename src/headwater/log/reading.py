@@ -58,6 +58,11 @@ class ReadableLog:
         self._transactions.advance(found.log_end_offset)
 
     @property
+    def segments(self) -> SegmentList:
+        """Its files, for who puts others in their place."""
+        return self._segments
+
+    @property
     def last_stable_offset(self) -> int:
         """The end of what readers of committed data may see."""
         unstable = self._transactions.first_unstable_offset

@@ -218,7 +218,7 @@ class _Search:
                 log_end_offset = header.next_offset
                 end = position + header.size_bytes
                 # A clean stop ends the time index with the largest timestamp of all.
-                self._indexes_are_good &= header.max_timestamp <= latest
+                self._indexes_are_good &= header.largest_timestamp <= latest
         if end != size or not self._indexes_are_good:
             active.size = size
             return None
@@ -252,7 +252,7 @@ class _Search:
             position,
             header.batch_length + SIZE_OVERHEAD_BYTES,
             header.base_offset + header.last_offset_delta,
-            header.max_timestamp,
+            header.largest_timestamp,
             self._expected.index_interval_bytes,
         )
 
@@ -306,14 +306,19 @@ class _Search:
             if segment.txn_index.keep_valid(from_offset=segment.base_offset, below_offset=end):
                 continue
             logger.warning("%s is damaged; it is made anew", segment.path(TXN_INDEX))
-            producers = self._replay(segment.base_offset)
-            segment.reset_txn_index()
-            with contextlib.suppress(CorruptRecordError):
-                for position, header in segment.headers(0):
-                    if header.producer_id >= 0:
-                        marker = read_marker(segment, position, header)
-                        segment.note_aborted(producers.replay(header, marker))
+            self._remake_txn_index(segment, segment.size)
             self._save_indexes(segment)
+
+    def _remake_txn_index(self, segment: Segment, upto: int) -> ProducerState:
+        """Find the aborted transactions of a segment up to a position, and the producers there."""
+        producers = self._replay(segment.base_offset)
+        segment.reset_txn_index()
+        with contextlib.suppress(CorruptRecordError):
+            for position, header in segment.headers(0, upto):
+                if header.producer_id >= 0:
+                    marker = read_marker(segment, position, header)
+                    segment.note_aborted(producers.replay(header, marker))
+        return producers
 
     # After any other end.
 
@@ -356,9 +361,10 @@ class _Search:
             if at == first:
                 start = self._trusted_start(segment)
                 start_offset = _offset_at(segment, start)
-                if not self._trust_txn_index(segment, start_offset):
-                    start, start_offset = 0, segment.base_offset
-                scan.producers = self._replay(start_offset)
+                if self._trust_txn_index(segment, start_offset):
+                    scan.producers = self._replay(start_offset)
+                else:
+                    scan.producers = self._remake_txn_index(segment, start)
                 good = scan.segment(segment, start) if start > 0 else 0
                 if good == start > 0:
                     # Not one good batch where the index points: it is the index that is wrong.

@@ -98,7 +98,7 @@ class Scan:
                 marker = read_marker(segment, position, header)
                 segment.note_aborted(self.producers.replay(header, marker))
             end = position + header.batch_length + SIZE_OVERHEAD_BYTES
-            segment.note(position, end - position, last_offset, header.max_timestamp, interval)
+            segment.note(position, end - position, last_offset, header.largest_timestamp, interval)
             self.next_offset = last_offset + 1
         segment.size = size
         return end

@@ -39,7 +39,7 @@ def find_timestamp(
         for position, header in segment.headers(start):
             if header.base_offset >= upto_offset:
                 return None
-            if header.max_timestamp < timestamp or header.last_offset < from_offset:
+            if header.largest_timestamp < timestamp or header.last_offset < from_offset:
                 continue
             found = _first_in_batch(segment, position, header, timestamp, from_offset)
             if found is not None:
@@ -79,7 +79,7 @@ def _max_in_segment(segment: Segment, from_offset: int, upto_offset: int) -> tup
     for _, header in segment.headers(start):
         if header.base_offset >= upto_offset:
             break
-        if header.last_offset < from_offset or header.max_timestamp < 0:
+        if header.last_offset < from_offset or header.largest_timestamp < 0:
             continue
         if best is None or header.max_timestamp > best[0]:
             best = header.max_timestamp, header.last_offset

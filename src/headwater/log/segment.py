@@ -244,7 +244,7 @@ class Segment:
         """The largest timestamp of the first batch, from which `segment.ms` counts."""
         if self._first_timestamp is None:
             for _, header in self.headers(0):
-                self._first_timestamp = header.max_timestamp
+                self._first_timestamp = header.largest_timestamp
                 break
             else:
                 return NO_TIMESTAMP
@@ -322,7 +322,7 @@ class Segment:
                     position,
                     header.size_bytes,
                     header.last_offset,
-                    header.max_timestamp,
+                    header.largest_timestamp,
                     index_interval_bytes,
                 )
         self.size = size

@@ -7,7 +7,7 @@ Each segment reaches to the base offset of the next one; offsets in between may 
 compaction was at work, so whoever looks for one may have to look into the next segment.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -62,6 +62,20 @@ class SegmentList:
         del self._segments[0], self._bases[0]
         self._deleted.append((due_ms, segment))
         return segment
+
+    def find(self, base_offsets: Sequence[int]) -> int | None:
+        """Return the place of neighbours, none of them active, by their base offsets."""
+        place = bisect_left(self._bases, base_offsets[0])
+        found = self._bases[place : place + len(base_offsets)]
+        if found != list(base_offsets) or place + len(found) >= len(self._bases):
+            return None
+        return place
+
+    def replace(self, place: int, count: int, segment: Segment, *, due_ms: int) -> None:
+        """Let a segment stand for some neighbours, whose files go at `due_ms`."""
+        self._deleted += [(due_ms, old) for old in self._segments[place : place + count]]
+        self._segments[place : place + count] = [segment]
+        self._bases[place : place + count] = [segment.base_offset]
 
     def purge_deleted(self, now_ms: int) -> None:
         """Remove the files of deleted segments whose time has come."""

@@ -45,6 +45,7 @@ from headwater.log.checkpoints import (
     write_clean_shutdown,
     write_meta_properties,
 )
+from headwater.log.compaction.compaction import Compaction
 from headwater.log.deletion import Deletions
 from headwater.log.directories import parse_partition_directory, partition_directory
 from headwater.log.layout import check_layout, make_directory, upgrade_layout
@@ -110,6 +111,7 @@ class LogStore:
         self._deletions: Deletions
         self._offsets: OffsetFiles
         self._upkeep: Upkeep
+        self.compaction: Compaction
 
     @classmethod
     def open(
@@ -456,6 +458,13 @@ class LogStore:
             self._topics,
             offsets=self._offsets,
             deletions=self._deletions,
+            settings=self._settings,
+            clock=self._clock,
+        )
+        self.compaction = Compaction(
+            disk,
+            self._topics,
+            upkeep=self._upkeep,
             settings=self._settings,
             clock=self._clock,
         )

@@ -18,6 +18,7 @@ from headwater.base.disk import may_pass
 from headwater.base.errors import StorageError
 from headwater.base.settings import BrokerSettings
 from headwater.log.checkpoints import (
+    CLEAN_OFFSETS,
     HIGH_WATERMARKS,
     LOG_STARTS,
     RECOVERY_POINTS,
@@ -154,6 +155,10 @@ class Upkeep:
         if removed:
             self._removal.add(log, now_ms)
 
+    def note_removed(self, log: PartitionLog, now_ms: int) -> None:
+        """Segments of a log have just been removed: their files go when their time has come."""
+        self._removal.add(log, now_ms)
+
     # Checkpoints.
 
     def checkpoint_steps(self) -> Iterator[None]:
@@ -186,6 +191,37 @@ class Upkeep:
         """
         starts = {(log.topic, log.partition): log.log_start_offset for log in self._logs()}
         self._record(LOG_STARTS, above_zero(starts))
+
+    def checkpoint_log(self, log: PartitionLog) -> int:
+        """Record how far one partition is safe.
+
+        Returns:
+            The recovery point, which now survives a crash.
+
+        Raises:
+            StorageError: The disk failed or is full; the old recovery point holds.
+        """
+        self.recovery_points[log.topic, log.partition] = point = log.checkpoint()
+        self._record(RECOVERY_POINTS, above_zero(self.recovery_points))
+        return point
+
+    def clean_offset(self, log: PartitionLog) -> int:
+        """Return how far compaction has come, 0 where it has not been."""
+        return self._offsets.recorded(CLEAN_OFFSETS, (log.topic, log.partition))
+
+    def record_clean_offset(self, log: PartitionLog, offset: int) -> None:
+        """Write down how far compaction has come.
+
+        Raises:
+            StorageError: The disk failed or is full; a later pass does the same again.
+        """
+        offsets = {
+            key: known
+            for key, known in self._offsets.recorded_in(CLEAN_OFFSETS).items()
+            if key[0] in self._topics
+        }
+        offsets[log.topic, log.partition] = offset
+        self._record(CLEAN_OFFSETS, above_zero(offsets))
 
     def forget_topics(self, topics: set[str]) -> None:
         """Remove all that the checkpoints say of some topics.

@@ -143,6 +143,11 @@ class BatchHeader(NamedTuple):
         return (self.base_sequence + self.last_offset_delta) & 0x7FFF_FFFF
 
     @property
+    def largest_timestamp(self) -> int:
+        """The largest timestamp of the records that are left; -1 where compaction has left none."""
+        return self.max_timestamp if self.record_count else NO_TIMESTAMP
+
+    @property
     def codec(self) -> int:
         """Compression of the records: a `codecs.Codec`, or a number that nobody knows."""
         return self.attributes & COMPRESSION_MASK

@@ -255,6 +255,30 @@ class BrokerSettings:
         kind=Kind.INT,
         low=0,
     )
+    log_cleaner_enable: bool = setting(
+        default=True,
+        documentation="Whether topics with cleanup.policy=compact are compacted.",
+        kind=Kind.BOOLEAN,
+    )
+    log_cleaner_threads: int = setting(
+        1,
+        "How many logs are compacted at the same time, each in a process of its own.",
+        kind=Kind.INT,
+        low=1,
+    )
+    log_cleaner_dedupe_buffer_size: int = setting(
+        128 << 20,
+        "The memory for the keys of a pass of compaction, over all processes; about 150 bytes a "
+        "key. Keys that do not fit are left to the next pass.",
+        kind=Kind.LONG,
+        low=1 << 20,
+    )
+    log_cleaner_backoff_ms: int = setting(
+        15_000,
+        "How long compaction waits before it looks for work again when there was none.",
+        kind=Kind.LONG,
+        low=0,
+    )
     producer_id_expiration_ms: int = setting(
         86_400_000,
         "After this time without a batch a partition forgets an idempotent producer.",

@@ -1,0 +1,88 @@
+"""New segments in place of old ones, whenever the power goes.
+
+This file alone decides in which order names change, so that a start finds the old segments or the
+new one, never some of each:
+
+    1  .cleaned -> .swap, the directory is synced: from here on the new one counts. As long as one
+       name still says .cleaned, a start removes them all
+    2  the old segments -> .deleted, the directory is synced: a start would do the same, because it
+       finds the .swap
+    3  .swap -> the final name, the directory is synced
+
+Between 2 and 3 the sync matters: with the new segment under its final name nothing would tell a
+start that the old ones beside it are to go. The last batch of the new segment tells how far it
+reaches, which is why it is never dropped.
+
+Readers who hold a file keep it. Between two steps nobody is let in, so nobody opens a name that has
+just changed.
+"""
+
+from headwater.base.disk import Disk, may_pass, sync_names
+from headwater.base.errors import StorageError
+from headwater.log.compaction.job import NewSegment
+from headwater.log.names import CLEANED, SWAP, offset_name
+from headwater.log.partition import PartitionLog
+from headwater.log.segment import Segment
+
+
+def swap_in(disk: Disk, log: PartitionLog, new: NewSegment, *, due_ms: int) -> bool:
+    """Let a new segment take the place of those it was made from.
+
+    Args:
+        disk: Where the files are.
+        log: Whose they are.
+        new: What a pass has made.
+        due_ms: When the files of the old ones may go.
+
+    Returns:
+        False where retention has taken one of the old ones meanwhile; nothing was changed then.
+
+    Raises:
+        StorageError: The disk failed, and the log has failed with it; or the disk is full, and
+            nothing was changed.
+    """
+    place = log.segments.find(new.replaces)
+    if place is None:
+        return False
+    paths = [f"{log.directory}/{offset_name(new.base_offset, suffix)}" for suffix in new.suffixes]
+    try:
+        for path in paths:
+            disk.rename(path + CLEANED, path + SWAP)
+    except OSError as error:
+        if may_pass(error):
+            raise StorageError(f"{log.directory} cannot be compacted: {error}") from error
+        log.fail(f"a cleaned segment cannot be put in place: {error}")
+        raise StorageError(log.failure) from error
+    try:
+        sync_names(disk, log.directory)
+        old = [log.segments[place + number] for number in range(len(new.replaces))]
+        segment = Segment(
+            disk,
+            log.directory,
+            new.base_offset,
+            size=new.size,
+            created_ms=max(segment.created_ms for segment in old),
+        )
+        for replaced in old:
+            replaced.mark_deleted()
+        sync_names(disk, log.directory)
+        for path in paths:
+            disk.rename(path + SWAP, path)
+        log.segments.replace(place, len(old), segment, due_ms=due_ms)
+        sync_names(disk, log.directory)
+    except OSError as error:
+        log.fail(f"a cleaned segment cannot be put in place: {error}")
+        raise StorageError(log.failure) from error
+    return True
+
+
+def remove_cleaned(disk: Disk, directory: str) -> None:
+    """Remove what passes have written that will not be put in place.
+
+    Raises:
+        OSError: Something could not be removed; the next start does it.
+    """
+    if disk.is_directory(directory):
+        for name in disk.list_directory(directory):
+            if name.endswith((CLEANED, SWAP)):
+                disk.remove(f"{directory}/{name}")
