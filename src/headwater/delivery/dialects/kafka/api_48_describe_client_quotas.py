@@ -28,7 +28,7 @@ def handle(call: Call, request: messages.DescribeClientQuotasRequest) -> None:
     components = [
         Component(part.entity_type, part.match_type, part.match) for part in request.components
     ]
-    response = messages.DescribeClientQuotasResponse(error_message=None, entries=None)
+    response = messages.DescribeClientQuotasResponse(error_message="", entries=None)
     try:
         found = call.broker.quotas.describe(components, strict=request.strict)
     except KafkaError as error:
