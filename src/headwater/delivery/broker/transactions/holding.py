@@ -7,7 +7,7 @@ too long, because a marker cannot be written, is told so after all.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -49,12 +49,10 @@ class Holding:
 
     def release(self, transactional_id: str) -> None:
         """The transaction has ended: let all go on, in their order."""
-        for held in self._take(transactional_id):
-            held.go_on()
+        _run_all(held.go_on for held in self._take(transactional_id))
 
     def _expire(self, transactional_id: str) -> None:
-        for held in self._take(transactional_id):
-            held.give_up()
+        _run_all(held.give_up for held in self._take(transactional_id))
 
     def _take(self, transactional_id: str) -> deque[_Held]:
         found = self._queues.pop(transactional_id, None)
@@ -64,3 +62,14 @@ class Holding:
         timer.cancel()
         self._held_bytes -= sum(held.size for held in queue)
         return queue
+
+
+def _run_all(actions: Iterable[Action]) -> None:
+    failure: Exception | None = None
+    for action in actions:
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001 - raised when all have had their turn
+            failure = error
+    if failure is not None:
+        raise failure
