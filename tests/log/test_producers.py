@@ -51,6 +51,11 @@ def test_an_unknown_producer_may_begin_anywhere() -> None:
     assert ProducerState().check(header(17)) is None
 
 
+def test_an_epoch_that_nobody_can_have_is_refused() -> None:
+    assert ProducerState().check(header(0, epoch=-1)) is None
+    assert code_of(ProducerState(), header(0, epoch=-2)) == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
 def test_the_next_batch_follows_the_last() -> None:
     state = state_after(header(0, 3), header(3, 2))
 

@@ -271,6 +271,14 @@ def test_a_broker_s_own_batches_open_a_transaction_without_sequence_numbers() ->
     assert log.aborted_transactions(0, 3) == [AbortedTransaction(7, 0)]
 
 
+def test_a_transactional_batch_of_nobody_is_refused() -> None:
+    log = open_log(MemoryDisk(), config=PAGE_CACHE)
+    with pytest.raises(KafkaError) as caught:
+        append(log, make_batch(is_transactional=True))
+    assert caught.value.code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    assert (log.log_end_offset, log.last_stable_offset) == (0, 0)
+
+
 def test_a_marker_without_a_transaction_is_no_aborted_one() -> None:
     log = open_log(MemoryDisk(), config=PAGE_CACHE)
     end(log, 7, committed=False, epoch=2)

@@ -4,6 +4,7 @@ This file alone decides that; whether the batch is well-formed was decided befor
 producer is in order is decided by `producers`.
 
     larger than a whole segment                                       RECORD_LIST_TOO_LARGE
+    part of a transaction that no producer could end                  INVALID_PRODUCER_ID_MAPPING
     timestamps too far ahead of or behind the broker's clock          INVALID_TIMESTAMP
     (`message.timestamp.after.max.ms`, `message.timestamp.before.max.ms`; not with log append time)
 
@@ -25,6 +26,11 @@ def check_admitted(config: TopicConfig, header: BatchHeader, size: int, now_ms: 
         raise KafkaError(
             ErrorCode.RECORD_LIST_TOO_LARGE,
             f"the batch has {size} bytes, a segment {config.segment_bytes}",
+        )
+    if header.producer_id < 0 and header.is_transactional:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            f"the batch is part of a transaction of producer {header.producer_id}",
         )
     max_timestamp = header.max_timestamp
     if config.message_timestamp_type == "LogAppendTime" or max_timestamp < 0:

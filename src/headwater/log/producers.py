@@ -7,7 +7,8 @@ no clock; which transactions are undecided is kept by `transactions`.
 Per producer id: the epoch, and the last five batches with their sequence numbers and offsets.
 Five, because a client may have five requests in flight, and each of them may be sent again.
 
-    unknown producer id                     accepted, whatever its first sequence number
+    unknown producer id                     accepted, whatever its first sequence number; an epoch
+                                            below that of no producer is INVALID_PRODUCER_EPOCH
     same numbers as one of the last five    a repetition: answered with the first one's offset
     an older epoch                          INVALID_PRODUCER_EPOCH
     a newer epoch                           must begin at sequence number 0
@@ -53,6 +54,7 @@ SEQUENCE_MASK: Final = 0x7FFF_FFFF
 NO_TRANSACTION: Final = -1
 NO_COORDINATOR: Final = -1
 NO_SEQUENCE: Final = -1
+NO_EPOCH: Final = -1
 EPOCH_MAX: Final = 2**15 - 1
 
 EPOCH_RAISED_AT_END: Final = 2
@@ -144,10 +146,12 @@ class ProducerState:
         Raises:
             KafkaError: OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_PRODUCER_EPOCH.
         """
+        epoch = header.producer_epoch
         producer = self._producers.get(header.producer_id)
         if producer is None:
+            if epoch < NO_EPOCH:
+                raise _old_epoch(header.producer_id, epoch, NO_EPOCH)
             return None
-        epoch = header.producer_epoch
         base_sequence = header.base_sequence
         if epoch < producer.epoch:
             raise _old_epoch(header.producer_id, epoch, producer.epoch)

@@ -34,6 +34,15 @@ def _changed(layout: str, pos: int, value: int) -> bytearray:
     return batch
 
 
+def _counting(count: int, codec: Codec = Codec.NONE) -> bytearray:
+    """Let a good batch claim another number of records, in both fields alike."""
+    batch = build_batch(typical(), codec=codec)
+    struct.pack_into(">i", batch, 57, count)
+    struct.pack_into(">i", batch, 23, count - 1)
+    write_crc(batch, 0, len(batch))
+    return batch
+
+
 REFUSED: list[tuple[bytes | bytearray, ErrorCode, str]] = [
     (b"", ErrorCode.INVALID_RECORD, "0 were sent"),
     (build_batch(typical()) * 2, ErrorCode.INVALID_RECORD, "exactly one batch"),
@@ -50,6 +59,12 @@ REFUSED: list[tuple[bytes | bytearray, ErrorCode, str]] = [
     (_changed(">i", 23, -1), ErrorCode.INVALID_RECORD, "last offset delta of -1"),
     (_changed(">i", 57, 0), ErrorCode.INVALID_RECORD, "0 records"),
     (_changed(">i", 57, 4), ErrorCode.INVALID_RECORD, "4 records"),
+    (_counting(100), ErrorCode.INVALID_RECORD, "100 records cannot be in"),
+    (_counting(2**31 - 1), ErrorCode.INVALID_RECORD, "2147483647 records cannot be in"),
+    *(
+        (_counting(10**6, codec), ErrorCode.INVALID_RECORD, f"1000000 records(?#{codec.name})")
+        for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
+    ),
     (_changed(">h", 21, 0b0010_0000), ErrorCode.INVALID_RECORD, "control batches"),
     (_changed(">h", 21, 0b0000_1000), ErrorCode.INVALID_TIMESTAMP, "log append time"),
     (_changed(">q", 43, 5), ErrorCode.INVALID_RECORD, "producer 5 sent .* number -1"),
@@ -71,6 +86,13 @@ def test_good_batches_pass(records: list[Record], codec: Codec, idempotent: bool
         header = validate_for_append(buffer, size_max=len(batch))
         assert header == parse_header(batch)
         assert type(header) is BatchHeader
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("count", [1, 5, 1_000, 100_000])
+def test_the_smallest_records_pass_however_well_they_are_packed(codec: Codec, count: int) -> None:
+    batch = build_batch([Record(0, NOW_MS, None, None)] * count, codec=codec)
+    assert validate_for_append(batch, size_max=len(batch)).record_count == count
 
 
 def test_a_transactional_batch_passes() -> None:

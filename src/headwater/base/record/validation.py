@@ -15,12 +15,16 @@ The rules, in the order in which they are judged; the codes are those of Apache 
     checksum wrong                                           CORRUPT_MESSAGE
     base offset other than 0                                 INVALID_RECORD
     no record, or last offset delta + 1 other than the count INVALID_RECORD
+    more records than so many bytes can hold, however packed INVALID_RECORD
     control batch                                            INVALID_RECORD
     producer id without sequence number                      INVALID_RECORD
     log append time: only the broker may claim it            INVALID_TIMESTAMP (2)
 
 (1) Apache Kafka fails with UNKNOWN_SERVER_ERROR. (2) Apache Kafka lets it pass, as it does a few
-bytes behind a batch; and it refuses malformed records, which are not looked at here.
+bytes behind a batch; and it refuses malformed records, which are not looked at here. So a header
+may lie about its records a little, which only its readers notice, but not so much that the offsets
+of the log leap ahead. A transactional batch without a producer id is refused by whoever knows the
+transaction that it was sent in.
 """
 
 from headwater.base.errors import CorruptRecordError, ErrorCode
@@ -43,6 +47,20 @@ from headwater.base.record.crc import crc32c
 from headwater.base.record.varint import BytesLike
 
 _CODEC_MAX = int(max(Codec))
+
+# A record is seven lengths and deltas of a byte each when there is nothing in it.
+_RECORD_BYTES_MIN = 7
+
+# How many times larger the unpacked bytes can be at most, by codec. Deflate: 258 bytes in two bits;
+# snappy: 64 in three bytes; LZ4: 255 a byte of length; zstd: a block of 128 KiB in four bytes.
+_EXPANSION_MAX = {
+    Codec.NONE: 1,
+    Codec.GZIP: 1032,
+    Codec.SNAPPY: 22,
+    Codec.LZ4: 256,
+    Codec.ZSTD: 32768,
+}
+_EXPANSION_BY_CODEC = tuple(_EXPANSION_MAX[codec] for codec in sorted(Codec))
 # The length of the smallest message of any format: less is damage, not the start of a batch.
 _MESSAGE_LENGTH_MIN = 14
 _FORBIDDEN_ATTRIBUTES = CONTROL_MASK | TIMESTAMP_TYPE_MASK
@@ -87,6 +105,8 @@ def validate_for_append(buffer: BytesLike, *, size_max: int) -> BatchHeader:
         and base_offset == 0
         and record_count == last_offset_delta + 1
         and record_count > 0
+        and record_count * _RECORD_BYTES_MIN
+        <= (buffer_bytes - BATCH_HEADER_BYTES) * _EXPANSION_BY_CODEC[attributes & COMPRESSION_MASK]
         and (producer_id < 0 or base_sequence >= 0)
         and crc32c(memoryview(buffer)[ATTRIBUTES_POS:]) == crc
     ):
@@ -157,6 +177,9 @@ def _explain_fields(header: BatchHeader) -> CorruptRecordError:
             f"{header.record_count} records do not fit a last offset delta of"
             f" {header.last_offset_delta}"
         )
+    packed_bytes = header.size_bytes - BATCH_HEADER_BYTES
+    if header.record_count * _RECORD_BYTES_MIN > packed_bytes * _EXPANSION_BY_CODEC[header.codec]:
+        return _invalid(f"{header.record_count} records cannot be in {packed_bytes} bytes")
     if header.is_control:
         return _invalid("clients may not write control batches")
     if header.has_producer_id and header.base_sequence < 0:
