@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headwater.base.errors import ErrorCode
 from headwater.base.record.records import Record, build_batch
@@ -114,3 +116,44 @@ def test_a_buffer_that_somebody_still_looks_at_can_grow() -> None:
     assert (bytes(grown[:10]), len(grown), memory.used_bytes) == (b"0123456789", 20, 20)
     assert bytes(view) == b"0123456789"
     assert memory.grow(grown, 30) is grown
+
+
+@st.composite
+def moves(draw: st.DrawFn) -> list[tuple[str, int]]:
+    kinds = st.sampled_from(["take", "grow", "trim", "give back"])
+    sizes = st.one_of(st.integers(1, 9_000_000), st.sampled_from([1 << 16, 1 << 20, 1 << 22]))
+    return draw(st.lists(st.tuples(kinds, sizes), max_size=60))
+
+
+@given(moves(), st.sampled_from([-1, 5_000_000, 20_000_000]))
+def test_what_is_held_stays_within_the_budget(moves: list[tuple[str, int]], limit: int) -> None:
+    memory = RequestMemory(limit)
+    held: list[bytearray] = []
+    for kind, size in moves:
+        if kind == "take" and not memory.spent:
+            held.append(memory.take(size))
+            assert len(held[-1]) >= size
+        elif held:
+            buffer = held.pop(size % len(held))
+            if kind == "grow":
+                held.append(memory.grow(buffer, len(buffer) + size))
+            elif kind == "trim":
+                memory.trim(buffer, size % (len(buffer) + 1))
+                held.append(buffer)
+            else:
+                memory.give_back(buffer)
+        pooled = [buffer for buffers in memory._pool.values() for buffer in buffers]
+        assert memory.used_bytes == sum(map(len, held))
+        assert memory.pooled_bytes == sum(map(len, pooled))
+        if limit > 0:
+            assert memory.pooled_bytes <= max(0, limit - memory.used_bytes)
+
+
+def test_what_somebody_looks_at_is_not_trimmed() -> None:
+    memory = RequestMemory(-1)
+    buffer = memory.take(10)
+    with memoryview(buffer):
+        memory.trim(buffer, 4)
+    assert (len(buffer), memory.used_bytes) == (10, 10)
+    memory.trim(buffer, 4)
+    assert (len(buffer), memory.used_bytes) == (4, 4)
