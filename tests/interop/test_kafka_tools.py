@@ -247,7 +247,7 @@ def test_latency_from_end_to_end(run: Run, clients: Clients, address: str, name:
 
 
 def test_compatibility_as_kafka_tests_it(
-    run: Run, clients: Clients, address: str, name: str, broker_kind: str
+    run: Run, clients: Clients, address: str, name: str
 ) -> None:
     create(clients, address, name)
     supported = (
@@ -258,8 +258,7 @@ def test_compatibility_as_kafka_tests_it(
         "idempotent-producer",
     )
     flags = [part for each in supported for part in (f"--{each}-supported", "True")]
-    # Apache Kafka knows the request even without an authorizer.
-    flags += ["--describe-acls-supported", str(broker_kind == "apache")]
+    flags += ["--describe-acls-supported", "True"]
     flags += ["--expect-record-too-large-exception", "False"]
     flags += ["--num-cluster-nodes", "1"]
     run("ClientCompatibilityTest", "--topic", name, *flags)
