@@ -176,6 +176,16 @@ def test_a_plain_commit_beside_it_is_taken(desk: TransactionalDesk) -> None:
     assert desk.stable_offset() == (5, NONE)
 
 
+@pytest.mark.parametrize("version", range(5))
+def test_a_group_that_did_not_join_is_refused_before_v5(
+    desk: TransactionalDesk, version: int
+) -> None:
+    refused = ErrorCode.TRANSACTION_ABORTABLE if version == 4 else ErrorCode.INVALID_TXN_STATE
+
+    assert desk.commit(7, version) is refused
+    assert desk.stable_offset() == (-1, NONE)
+
+
 def test_without_a_producer_id_nobody_is_believed(desk: TransactionalDesk) -> None:
     desk.producer = (-1, -1)
 
