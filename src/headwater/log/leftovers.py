@@ -37,8 +37,13 @@ def clear_leftovers(disk: Disk, directory: str) -> set[str]:
     swaps = {name for name in names if name.endswith(SWAP) and parse_offset_name(name)}
     if cleaned:
         discarded = {name for name in swaps if _offset(name) >= min(cleaned)}
-        doomed |= discarded
         swaps -= discarded
+        for name in discarded:
+            disk.remove(f"{directory}/{name}")
+        if discarded:
+            # One that outlived the .cleaned files would count as complete at the next start.
+            sync_names(disk, directory)
+        names -= discarded
     for name in doomed:
         disk.remove(f"{directory}/{name}")
     names -= doomed
@@ -68,6 +73,8 @@ def _complete_swap(disk: Disk, directory: str, base_offset: int) -> None:
                 continue
             if base_offset < parsed[0] < end_offset:
                 disk.remove(f"{directory}/{name}")
+        # Under its final name it would not tell another start that these are to go.
+        sync_names(disk, directory)
         disk.rename(f"{directory}/{swapped}", f"{directory}/{offset_name(base_offset, LOG)}")
     for suffix in (INDEX, TIME_INDEX):
         path = f"{directory}/{offset_name(base_offset, suffix)}"

@@ -13,10 +13,12 @@ from collections.abc import Callable
 
 from headwater.base.chance import Chance
 from headwater.base.clock import Clock, Timer
-from headwater.base.disk import Disk
+from headwater.base.disk import Disk, RealDisk
 from headwater.base.settings import BrokerSettings
 from headwater.delivery.broker.broker import Broker
 from headwater.delivery.server.buffers import RequestMemory
+from headwater.delivery.server.cleaners import ProcessCleaner, TurnCleaner
+from headwater.delivery.server.cleaning import Cleaning
 from headwater.delivery.server.committer import Committer
 from headwater.delivery.server.dispatch import Dispatcher
 from headwater.delivery.server.gate import Gate
@@ -68,6 +70,7 @@ class Node:
         self._listener = listener
         self._committer = committer
         self._timers = timers
+        self.cleaning: Cleaning | None = None
 
     @property
     def connection_count(self) -> int:
@@ -82,6 +85,8 @@ class Node:
     async def stop(self) -> None:
         """End gracefully: answer what is owed, close the log, mark it clean."""
         self._listener.stop_accepting()
+        if self.cleaning is not None:
+            self.cleaning.close()
         self.broker.groups.close()
         try:
             await asyncio.wait_for(self._committer.drain(), _LAST_ANSWERS_S)
@@ -153,6 +158,18 @@ async def start_node(
         )
         broker.start()
         node.host, node.port = listener.open(*listen)
+        if settings.log_cleaner_enable:
+            node.cleaning = Cleaning(
+                loop,
+                store.compaction,
+                [
+                    ProcessCleaner(loop) if isinstance(disk, RealDisk) else TurnCleaner(loop, disk)
+                    for _ in range(settings.log_cleaner_threads)
+                ],
+                clock=clock,
+                backoff_ms=settings.log_cleaner_backoff_ms,
+                on_failure=lambda error: disk_failed(OSError(errno.EIO, error.message)),
+            )
     except BaseException:
         timers.close()
         committer.close()

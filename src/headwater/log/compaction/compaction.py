@@ -30,7 +30,11 @@ logger = logging.getLogger(__name__)
 
 
 class Compaction:
-    """The compacted logs of a data directory."""
+    """The compacted logs of a data directory.
+
+    Attributes:
+        passes: How many have been put in place since the start.
+    """
 
     def __init__(
         self,
@@ -55,6 +59,7 @@ class Compaction:
         self._upkeep = upkeep
         self._settings = settings
         self._clock = clock
+        self.passes = 0
         self._running: dict[Key, PartitionLog] = {}
         # By partition: how long it waits after a failed pass, and until when.
         self._waits: dict[Key, tuple[int, int]] = {}
@@ -166,6 +171,7 @@ class Compaction:
             if self._is_wanted(log):
                 self._upkeep.record_clean_offset(log, cleaned.clean_offset)
                 self._waits.pop(key, None)
+                self.passes += 1
             # What retention has made needless is still there under its other name.
             self._discard(job)
         except StorageError as error:

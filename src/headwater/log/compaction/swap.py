@@ -38,8 +38,8 @@ def swap_in(disk: Disk, log: PartitionLog, new: NewSegment, *, due_ms: int) -> b
         False where retention has taken one of the old ones meanwhile; nothing was changed then.
 
     Raises:
-        StorageError: The disk failed, and the log has failed with it; or the disk is full, and
-            nothing was changed.
+        StorageError: The disk failed, and the log has failed with it; or the disk is full or what
+            was made is gone, and the old segments hold.
     """
     place = log.segments.find(new.replaces)
     if place is None:
@@ -49,7 +49,7 @@ def swap_in(disk: Disk, log: PartitionLog, new: NewSegment, *, due_ms: int) -> b
         for path in paths:
             disk.rename(path + CLEANED, path + SWAP)
     except OSError as error:
-        if may_pass(error):
+        if may_pass(error) or isinstance(error, FileNotFoundError):
             raise StorageError(f"{log.directory} cannot be compacted: {error}") from error
         log.fail(f"a cleaned segment cannot be put in place: {error}")
         raise StorageError(log.failure) from error
@@ -82,7 +82,15 @@ def remove_cleaned(disk: Disk, directory: str) -> None:
     Raises:
         OSError: Something could not be removed; the next start does it.
     """
-    if disk.is_directory(directory):
-        for name in disk.list_directory(directory):
-            if name.endswith((CLEANED, SWAP)):
-                disk.remove(f"{directory}/{name}")
+    if not disk.is_directory(directory):
+        return
+    names = disk.list_directory(directory)
+    swaps = [name for name in names if name.endswith(SWAP)]
+    for name in swaps:
+        disk.remove(f"{directory}/{name}")
+    if swaps:
+        # A .swap that outlives the .cleaned beside it would count as complete.
+        sync_names(disk, directory)
+    for name in names:
+        if name.endswith(CLEANED):
+            disk.remove(f"{directory}/{name}")

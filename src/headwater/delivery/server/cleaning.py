@@ -1,0 +1,106 @@
+"""When logs are compacted.
+
+This file alone decides when work is looked for, who gets it, and that the event loop is never held
+up by what comes back. Which log and how much of it is `headwater.log.compaction`'s decision.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from headwater.base.clock import Clock
+from headwater.base.errors import StorageError
+from headwater.delivery.server.cleaners import Cleaner, Outcome
+from headwater.log.compaction.compaction import Compaction
+from headwater.log.compaction.job import Job
+
+_log = logging.getLogger(__name__)
+
+
+class Cleaning:
+    """Keeps cleaners busy as long as there is anything to clean.
+
+    Attributes:
+        cleaners: Who runs the passes.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        compaction: Compaction,
+        cleaners: Sequence[Cleaner],
+        *,
+        clock: Clock,
+        backoff_ms: int,
+        on_failure: Callable[[StorageError], None],
+    ) -> None:
+        """Look for work when `backoff_ms` have passed.
+
+        Args:
+            loop: The broker's.
+            compaction: Says what is worth cleaning, and puts it in place.
+            cleaners: Run the passes.
+            clock: For the age of records.
+            backoff_ms: How long to wait when there was nothing to do.
+            on_failure: Called when the disk has failed: the broker must end.
+        """
+        self._loop = loop
+        self._compaction = compaction
+        self.cleaners = cleaners
+        self._idle = list(cleaners)
+        self._clock = clock
+        self._backoff_s = backoff_ms / 1000
+        self._on_failure = on_failure
+        self._closed = False
+        self._timer = loop.call_later(self._backoff_s, self._look)
+
+    def _look(self) -> None:
+        """Give work to all who have none, then look again."""
+        self._timer.cancel()
+        self._timer = self._loop.call_later(max(self._backoff_s, 0.001), self._look)
+        while self._idle:
+            job = self._compaction.next_job(self._clock.now_ms())
+            if job is None:
+                return
+            cleaner = self._idle.pop()
+            cleaner.start(job, partial(self._done, cleaner, job))
+
+    def _done(self, cleaner: Cleaner, job: Job, outcome: Outcome) -> None:
+        if self._closed:
+            return
+        if isinstance(outcome, str):
+            self._compaction.give_up(job, outcome)
+            self._idle.append(cleaner)
+            return
+        _log.info(
+            "compacted %s-%d up to offset %d: %d bytes read, %d written, %d records dropped",
+            job.topic,
+            job.partition,
+            outcome.clean_offset,
+            outcome.read_bytes,
+            outcome.written_bytes,
+            outcome.dropped_records,
+        )
+        self._place(cleaner, self._compaction.put_in_place(job, outcome, self._clock.now_ms()))
+
+    def _place(self, cleaner: Cleaner, steps: Iterator[None]) -> None:
+        """Put one segment in place a turn, so that requests come in between."""
+        if self._closed:
+            return
+        try:
+            next(steps)
+        except StopIteration:
+            self._idle.append(cleaner)
+            self._look()
+        except StorageError as error:
+            self._on_failure(error)
+        else:
+            self._loop.call_soon(self._place, cleaner, steps)
+
+    def close(self) -> None:
+        """Stop; what is under way is done again after the next start."""
+        self._closed = True
+        self._timer.cancel()
+        for cleaner in self.cleaners:
+            cleaner.close()

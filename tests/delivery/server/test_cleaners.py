@@ -1,0 +1,172 @@
+"""Who runs the passes of compaction: processes that come, die and go, and turns of the loop."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from headwater.base.disk import RealDisk
+from headwater.delivery.server.cleaners import Cleaner, Outcome, ProcessCleaner, TurnCleaner
+from headwater.log.compaction.job import Cleaned, Job
+from headwater.testing.memory_disk import MemoryDisk
+from tests.log.compaction.helpers import COMPACT, append_pairs, plan, roll
+from tests.log.helpers import open_log
+
+
+def make_job(directory: str, disk: RealDisk | MemoryDisk) -> Job:
+    """Return a pass over a log of four records of one key."""
+    log = open_log(disk, directory, config=COMPACT)
+    for number in range(4):
+        append_pairs(log, [(b"k", b"%d" % number)])
+    roll(log)
+    log.close()
+    log = open_log(disk, directory, config=COMPACT)
+    job = plan(log)
+    assert job is not None
+    return job
+
+
+async def outcome_of(cleaner: Cleaner, job: Job) -> Outcome:
+    done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    cleaner.start(job, done.set_result)
+    return await asyncio.wait_for(done, 30)
+
+
+@contextlib.asynccontextmanager
+async def process_cleaner(idle_s: float = 60) -> AsyncIterator[ProcessCleaner]:
+    cleaner = ProcessCleaner(asyncio.get_running_loop(), idle_s=idle_s)
+    try:
+        yield cleaner
+    finally:
+        cleaner.close()
+
+
+def is_gone(pid: int) -> bool:
+    """Tell whether a process has ended, also if nobody has asked for its end yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_a_pass_in_a_process(tmp_path: Path) -> None:
+    job = make_job(str(tmp_path / "t-0"), RealDisk())
+
+    async def run() -> None:
+        async with process_cleaner() as cleaner:
+            assert cleaner.pid is None
+            outcome = await outcome_of(cleaner, job)
+            pid = cleaner.pid
+            assert isinstance(outcome, Cleaned)
+            assert outcome.dropped_records == 3
+            assert isinstance(await outcome_of(cleaner, job), Cleaned)
+            assert cleaner.pid == pid
+
+    asyncio.run(run())
+    assert list((tmp_path / "t-0").glob("*.cleaned"))
+
+
+def test_a_pass_that_cannot_be_made_says_why(tmp_path: Path) -> None:
+    job = make_job(str(tmp_path / "t-0"), RealDisk())
+    (tmp_path / "t-0" / "00000000000000000000.log").unlink()
+
+    async def run() -> None:
+        async with process_cleaner() as cleaner:
+            outcome = await outcome_of(cleaner, job)
+            assert isinstance(outcome, str)
+            assert "No such file" in outcome
+            # The process itself is none the worse for it.
+            assert cleaner.pid is not None
+
+    asyncio.run(run())
+
+
+def test_a_killed_process_costs_one_pass(tmp_path: Path) -> None:
+    job = make_job(str(tmp_path / "t-0"), RealDisk())
+
+    async def run() -> None:
+        async with process_cleaner() as cleaner:
+            done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+            cleaner.start(job, done.set_result)
+            assert cleaner.pid is not None
+            os.kill(cleaner.pid, signal.SIGKILL)
+            outcome = await asyncio.wait_for(done, 30)
+            assert isinstance(outcome, str)
+            assert "ended with -9" in outcome
+            assert isinstance(await outcome_of(cleaner, job), Cleaned)
+
+    asyncio.run(run())
+
+
+def test_an_idle_process_ends(tmp_path: Path) -> None:
+    job = make_job(str(tmp_path / "t-0"), RealDisk())
+
+    async def run() -> None:
+        async with process_cleaner(idle_s=0) as cleaner:
+            pids: list[int | None] = []
+            done: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+            def note(outcome: Outcome) -> None:
+                pids.append(cleaner.pid)
+                done.set_result(outcome)
+
+            cleaner.start(job, note)
+            await asyncio.wait_for(done, 30)
+            await asyncio.sleep(0.01)
+            assert cleaner.pid is None
+            assert pids[0] is not None
+            assert is_gone(pids[0])
+            assert isinstance(await outcome_of(cleaner, job), Cleaned)
+
+    asyncio.run(run())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_the_process_ends_with_a_broker_that_is_killed(tmp_path: Path) -> None:
+    job = make_job(str(tmp_path / "t-0"), RealDisk())
+    (tmp_path / "job").write_bytes(job.encode())
+    program = (
+        "import asyncio, os, sys, pathlib\n"
+        "from headwater.delivery.server.cleaners import ProcessCleaner\n"
+        "from headwater.log.compaction.job import Job\n"
+        "async def run():\n"
+        "    cleaner = ProcessCleaner(asyncio.get_running_loop())\n"
+        "    job = Job.decode(pathlib.Path(sys.argv[1]).read_bytes())\n"
+        "    cleaner.start(job, lambda outcome: print(cleaner.pid, flush=True))\n"
+        "    await asyncio.sleep(60)\n"
+        "asyncio.run(run())\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path / "job")], stdout=subprocess.PIPE
+    ) as broker:
+        assert broker.stdout is not None
+        pid = int(broker.stdout.readline())
+        assert not is_gone(pid)
+        broker.kill()
+    deadline = time.monotonic() + 20
+    while not is_gone(pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_pass_in_turns_of_the_loop() -> None:
+    disk = MemoryDisk()
+    job = make_job("/t-0", disk)
+
+    async def run() -> None:
+        cleaner = TurnCleaner(asyncio.get_running_loop(), disk)
+        outcome = await outcome_of(cleaner, job)
+        assert isinstance(outcome, Cleaned)
+        assert outcome.dropped_records == 3
+        disk.remove("/t-0/00000000000000000000.log")
+        assert isinstance(await outcome_of(cleaner, job), str)
+        cleaner.close()
+
+    asyncio.run(run())
