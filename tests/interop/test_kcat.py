@@ -14,6 +14,7 @@ from tests.interop import kcat, scenarios
 from tests.interop.clients import WITNESS, Clients
 from tests.interop.records import Record, peculiar, plain
 from tests.interop.scenarios import create, read, send
+from tests.interop.test_transactions import Producer, committed, finish
 
 
 @pytest.fixture(autouse=True)
@@ -87,3 +88,15 @@ def test_where_it_starts(
     send(clients[WITNESS], bootstrap, name, plain(10))
     flags = ("-C", "-b", bootstrap, "-t", name, "-o", start, "-e", "-q", "-f", r"%o\n")
     assert kcat.run(*flags).split() == [b"%d" % offset for offset in range(first, 10)]
+
+
+def test_it_reads_what_was_committed(clients: Clients, bootstrap: str, name: str) -> None:
+    create(clients, bootstrap, name)
+    producer = Producer(clients[WITNESS], bootstrap, name)
+    producer.transaction(name, "a", "b")
+    producer.transaction(name, "x", commit=False)
+    producer.transaction(name, "c")
+    producer.close()
+    finish(clients, bootstrap, name)
+
+    assert committed(clients, "kcat", bootstrap, name) == ["a", "b", "c"]

@@ -23,7 +23,7 @@ ROOT = HERE.parent.parent
 FETCHED = ROOT / ".peers"
 
 # Java programs choose their class path by the folder under tests/peers that holds the pom.
-Jars = Literal["kafka-4.3", "clients-3.9"]
+Jars = Literal["kafka-4.3", "clients-3.9", "clients-2.8"]
 
 
 def _has_jars(jars: Jars) -> bool:
@@ -47,6 +47,7 @@ def _has_kafka_python_tests() -> bool:
 PRESENT: dict[str, Callable[[], bool]] = {
     "kafka": lambda: _has_jars("kafka-4.3"),
     "clients-3.9": lambda: _has_jars("clients-3.9"),
+    "clients-2.8": lambda: _has_jars("clients-2.8"),
     "javac": lambda: shutil.which("javac") is not None,
     "kafkajs": _has_kafkajs,
     "kafka-python's tests": _has_kafka_python_tests,

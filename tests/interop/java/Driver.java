@@ -101,6 +101,10 @@ public final class Driver {
                 return Member.run(call);
             case "admin":
                 return AdminTour.run(call);
+            case "transaction":
+                return Transacting.step(call);
+            case "relay":
+                return Transacting.relay(call);
             case "tool":
                 return Tool.run(call);
             case "close":

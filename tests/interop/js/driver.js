@@ -487,7 +487,79 @@ async function admin({ bootstrap, topic, data, group, base_ms }) {
   return report;
 }
 
-const OPERATIONS = { produce, consume, tail, offsets, admin };
+const transactional = new Map();
+
+function transactionalProducer(bootstrap, transactionalId, timeoutMs) {
+  // Whoever was fenced is told so at once, not after all of its retries.
+  return cluster(bootstrap, { retry: { retries: 2, initialRetryTime: 20 } }).producer({
+    transactionalId,
+    transactionTimeout: timeoutMs,
+    maxInFlightRequests: 1,
+    idempotent: true,
+    createPartitioner: Partitioners.DefaultPartitioner,
+  });
+}
+
+// A transactional producer lives on under its name.
+async function transaction({ step, name, bootstrap, transactional_id, timeout_ms, topic, values }) {
+  const known = transactional.get(name);
+  if (step === 'open') {
+    const producer = transactionalProducer(bootstrap, transactional_id, timeout_ms);
+    await producer.connect();
+    transactional.set(name, { producer });
+  } else if (step === 'begin') {
+    known.open = await known.producer.transaction();
+  } else if (step === 'write') {
+    await known.open.send({ topic, messages: values.map((value) => ({ value, partition: 0 })) });
+  } else if (step === 'commit') {
+    await known.open.commit();
+  } else if (step === 'abort') {
+    await known.open.abort();
+  } else {
+    transactional.delete(name);
+    await known.producer.disconnect();
+  }
+  return null;
+}
+
+// Read records as a member of a group and write them on, with their offsets, as one step.
+async function relay({ bootstrap, transactional_id, group, source, target, count, commit }) {
+  const producer = transactionalProducer(bootstrap, transactional_id, 60_000);
+  await producer.connect();
+  const consumer = cluster(bootstrap).consumer({ groupId: group, maxWaitTimeInMs: 200 });
+  await consumer.connect();
+  await consumer.subscribe({ topics: [source], fromBeginning: true });
+  const read = [];
+  const done = new Promise((resolve) => {
+    consumer.run({
+      autoCommit: false,
+      eachMessage: async ({ partition, message }) => {
+        if (read.length < count) read.push({ partition, message });
+        if (read.length === count) resolve();
+      },
+    });
+  });
+  try {
+    await patiently(done, `${read.length} of ${count} came`);
+    const open = await producer.transaction();
+    const messages = read.map(({ message }) => ({ value: message.value, partition: 0 }));
+    await open.send({ topic: target, messages });
+    const next = {};
+    for (const { partition, message } of read) next[partition] = Number(message.offset) + 1;
+    const partitions = Object.entries(next).map(([partition, offset]) => ({
+      partition: Number(partition),
+      offset: String(offset),
+    }));
+    await open.sendOffsets({ consumerGroupId: group, topics: [{ topic: source, partitions }] });
+    await (commit ? open.commit() : open.abort());
+  } finally {
+    await consumer.disconnect();
+    await producer.disconnect();
+  }
+  return null;
+}
+
+const OPERATIONS = { produce, consume, tail, offsets, admin, transaction, relay };
 
 async function main() {
   addCodecs();

@@ -1,7 +1,7 @@
 """aiokafka, driven by the tests.
 
 This file alone decides how the tests' calls are said in this client's words. Each call runs in an
-event loop of its own.
+event loop of its own, but for transactional producers, which live on between calls.
 """
 
 import asyncio
@@ -337,6 +337,72 @@ async def _admin_groups(client: AIOKafkaAdminClient, report: Report, group: str)
     }
 
 
+_transactional: dict[str, Any] = {}
+
+
+async def transaction(step: str, name: str, **arguments: Any) -> None:  # noqa: ANN401 - as the step has them
+    """Do one step with a transactional producer, which lives on under its name."""
+    match step:
+        case "open":
+            producer = AIOKafkaProducer(
+                bootstrap_servers=arguments["bootstrap"],
+                transactional_id=arguments["transactional_id"],
+                transaction_timeout_ms=arguments["timeout_ms"],
+            )
+            await producer.start()
+            _transactional[name] = producer
+        case "begin":
+            await _transactional[name].begin_transaction()
+        case "write":
+            for value in arguments["values"]:
+                await _transactional[name].send_and_wait(
+                    arguments["topic"], value.encode(), partition=0
+                )
+        case "commit":
+            await _transactional[name].commit_transaction()
+        case "abort":
+            await _transactional[name].abort_transaction()
+        case "close":
+            await _transactional.pop(name).stop()
+
+
+async def relay(
+    bootstrap: str,
+    transactional_id: str,
+    group: str,
+    source: str,
+    target: str,
+    count: int,
+    *,
+    commit: bool,
+) -> None:
+    """Read records as a member of a group and write them on, with their offsets, as one step."""
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=transactional_id)
+    await producer.start()
+    consumer = new_consumer(
+        bootstrap,
+        source,
+        group_id=group,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+    )
+    await consumer.start()
+    try:
+        await producer.begin_transaction()
+        for _ in range(count):
+            message = await asyncio.wait_for(consumer.getone(), PATIENCE_S)
+            await producer.send(target, message.value, partition=0)
+        positions = {place: await consumer.position(place) for place in consumer.assignment()}
+        await producer.send_offsets_to_transaction(positions, group)
+        if commit:
+            await producer.commit_transaction()
+        else:
+            await producer.abort_transaction()
+    finally:
+        await producer.stop()
+        await consumer.stop()
+
+
 if __name__ == "__main__":
     operations: dict[str, Callable[..., Coroutine[Any, Any, Any]]] = {
         "produce": produce,
@@ -345,5 +411,11 @@ if __name__ == "__main__":
         "member": member,
         "offsets": offsets,
         "admin": admin,
+        "relay": relay,
     }
-    serve({name: in_a_loop(each) for name, each in operations.items()}, code_of)
+    lasting = asyncio.new_event_loop()
+    serve(
+        {name: in_a_loop(each) for name, each in operations.items()}
+        | {"transaction": lambda **call: lasting.run_until_complete(transaction(**call))},
+        code_of,
+    )

@@ -291,6 +291,77 @@ def _committed(consumer: Consumer, place: TopicPartition) -> int | None:
     return None if offset < 0 else offset
 
 
+_transactional: dict[str, Producer] = {}
+
+
+def transaction(step: str, name: str, **arguments: Any) -> None:  # noqa: ANN401 - as the step has them
+    """Do one step with a transactional producer, which lives on under its name."""
+    match step:
+        case "open":
+            producer = Producer(
+                {
+                    "bootstrap.servers": arguments["bootstrap"],
+                    "transactional.id": arguments["transactional_id"],
+                    "transaction.timeout.ms": arguments["timeout_ms"],
+                }
+            )
+            producer.init_transactions(PATIENCE_S)
+            _transactional[name] = producer
+        case "begin":
+            _transactional[name].begin_transaction()
+        case "write":
+            failures: list[KafkaError] = []
+            for value in arguments["values"]:
+                _transactional[name].produce(
+                    arguments["topic"],
+                    value,
+                    partition=0,
+                    on_delivery=lambda error, _: failures.append(error) if error else None,
+                )
+            _transactional[name].flush(PATIENCE_S)
+            if failures:
+                raise KafkaException(failures[0])
+        case "commit":
+            _transactional[name].commit_transaction(PATIENCE_S)
+        case "abort":
+            _transactional[name].abort_transaction(PATIENCE_S)
+        case "close":
+            del _transactional[name]
+
+
+def relay(
+    bootstrap: str,
+    transactional_id: str,
+    group: str,
+    source: str,
+    target: str,
+    count: int,
+    *,
+    commit: bool,
+) -> None:
+    """Read records as a member of a group and write them on, with their offsets, as one step."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id})
+    producer.init_transactions(PATIENCE_S)
+    settings = {"group.id": group, "auto.offset.reset": "earliest"}
+    consumer = open_consumer(bootstrap, **settings, **{"isolation.level": "read_committed"})
+    consumer.subscribe([source])
+    producer.begin_transaction()
+    done = 0
+    while done < count:
+        for message in consumer.consume(count - done, PATIENCE_S):
+            if message.error():
+                raise KafkaException(message.error())
+            producer.produce(target, message.value(), partition=0)
+            done += 1
+    positions = consumer.position(consumer.assignment())
+    producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), PATIENCE_S)
+    if commit:
+        producer.commit_transaction(PATIENCE_S)
+    else:
+        producer.abort_transaction(PATIENCE_S)
+    consumer.close()
+
+
 def create(
     bootstrap: str, topic: str, partitions: int, configs: dict[str, str] | None = None
 ) -> None:
@@ -451,6 +522,8 @@ if __name__ == "__main__":
             "grow": grow,
             "topics": topics,
             "commit": commit,
+            "transaction": transaction,
+            "relay": relay,
         },
         code_of,
     )

@@ -242,6 +242,78 @@ def offsets(bootstrap: str, topic: str, group: str, base_ms: int) -> Fields:
     return report
 
 
+_transactional: dict[str, Any] = {}
+
+
+def transaction(step: str, name: str, **arguments: Any) -> None:  # noqa: ANN401 - as the step has them
+    """Do one step with a transactional producer, which lives on under its name."""
+    match step:
+        case "open":
+            producer = KafkaProducer(
+                bootstrap_servers=arguments["bootstrap"],
+                transactional_id=arguments["transactional_id"],
+                transaction_timeout_ms=arguments["timeout_ms"],
+            )
+            producer.init_transactions()
+            _transactional[name] = producer
+        case "begin":
+            _transactional[name].begin_transaction()
+        case "write":
+            sent = [
+                _transactional[name].send(arguments["topic"], value.encode(), partition=0)
+                for value in arguments["values"]
+            ]
+            for each in sent:
+                each.get(timeout=PATIENCE_S)
+        case "commit":
+            _transactional[name].commit_transaction()
+        case "abort":
+            _transactional[name].abort_transaction()
+        case "close":
+            _transactional.pop(name).close(timeout=1)
+
+
+def relay(
+    bootstrap: str,
+    transactional_id: str,
+    group: str,
+    source: str,
+    target: str,
+    count: int,
+    *,
+    commit: bool,
+) -> None:
+    """Read records as a member of a group and write them on, with their offsets, as one step."""
+    producer = KafkaProducer(bootstrap_servers=bootstrap, transactional_id=transactional_id)
+    producer.init_transactions()
+    consumer = open_consumer(
+        bootstrap,
+        group_id=group,
+        auto_offset_reset="earliest",
+        isolation_level="read_committed",
+    )
+    consumer.subscribe([source])
+    producer.begin_transaction()
+    done = 0
+    while done < count:
+        # A poll that ends between JoinGroup and SyncGroup loses the assignment, in 3.0.12.
+        for messages in consumer.poll(timeout_ms=3_000, max_records=count - done).values():
+            for message in messages:
+                producer.send(target, message.value, partition=0)
+                done += 1
+    positions = {
+        place: OffsetAndMetadata(consumer.position(place), "", -1)
+        for place in consumer.assignment()
+    }
+    producer.send_offsets_to_transaction(positions, consumer.group_metadata())
+    if commit:
+        producer.commit_transaction()
+    else:
+        producer.abort_transaction()
+    producer.close()
+    consumer.close()
+
+
 def admin(bootstrap: str, topic: str, data: str, group: str, base_ms: int) -> Fields:
     """Call everything an administrator can."""
     client = KafkaAdminClient(bootstrap_servers=bootstrap)
@@ -379,6 +451,8 @@ if __name__ == "__main__":
             "member": member,
             "offsets": offsets,
             "admin": admin,
+            "transaction": transaction,
+            "relay": relay,
         },
         code_of,
     )
