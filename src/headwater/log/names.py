@@ -6,6 +6,7 @@ says; both are Apache Kafka's. It opens nothing.
     00000000000000000000.log        batches; the number is the offset of the first one
     00000000000000000000.index      offset -> position
     00000000000000000000.timeindex  timestamp -> offset
+    00000000000000000000.txnindex   aborted transactions; only where there are any
     00000000000000000042.snapshot   producers as they were before offset 42
     leader-epoch-checkpoint         leader epoch -> first offset written in it
     partition.metadata              which topic this is, by id

@@ -184,6 +184,7 @@ def live_on(life: Life) -> None:
                     appended.duplicate and appended.base_offset == offset,
                     f"{log}: a repetition of offset {offset} is {appended}",
                 )
+        life.end_all(log.topic, log.partition)
         life.append(log.topic, log.partition)
     life.commit_together(*((log.topic, log.partition) for log in logs))
     life.create(("after", 1, DURABLE))

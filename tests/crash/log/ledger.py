@@ -15,6 +15,8 @@ each step before and after it; ``check`` then holds a freshly opened store to al
 * What lies below a recorded recovery point is not scanned again; after a clean stop, nothing is.
   A disk that was full costs no more than that.
 * An offset is found by its index, not by reading a segment from its start.
+* A transaction is open until its marker is there. Those that were aborted are listed, and readers
+  of committed data are led to the first record of the oldest open one, no further.
 * Kafka's tools find ``meta.properties`` whole, also in the directory of a node that is down.
 """
 
@@ -66,6 +68,8 @@ class PartitionPromise:
         start_max: The log start that was asked for.
         recovery_point: Below it a recovery need not look.
         sent: By producer id, every batch as it was sent and the offset it got.
+        transactional: By offset, the producer of a transactional batch; of a marker also whether
+            it committed.
     """
 
     attempts: dict[int, set[bytes]] = field(default_factory=dict)
@@ -75,6 +79,7 @@ class PartitionPromise:
     start_max: int = 0
     recovery_point: int = 0
     sent: dict[int, list[tuple[bytes, int]]] = field(default_factory=dict)
+    transactional: dict[int, tuple[int, bool | None]] = field(default_factory=dict)
 
 
 class Broken(AssertionError):  # noqa: N818 - a verdict
@@ -230,6 +235,7 @@ class Ledger:
                 expected = promise.attempts.get(offset, set())
             _expect(value in expected, f"{name}: offset {offset} shows {value!r}, not {expected}")
         self._check_times(log, timestamps)
+        self._check_transactions(log, promise)
         for segment in log._segments:
             wanted = [position for position, _ in _index_entries(segment, log)]
             actual = list(segment.offset_index._positions)
@@ -249,6 +255,32 @@ class Ledger:
                 f"{log}: time {wanted} is at {found}, not at {later[:1]}",
             )
 
+    def _check_transactions(self, log: PartitionLog, promise: PartitionPromise) -> None:
+        opened: dict[int, int] = {}
+        aborted: list[tuple[int, int]] = []
+        for offset, (producer_id, committed) in sorted(promise.transactional.items()):
+            if offset >= log.log_end_offset:
+                continue
+            if committed is None:
+                opened.setdefault(producer_id, offset)
+                continue
+            first_offset = opened.pop(producer_id, None)
+            if first_offset is not None and not committed and offset >= log.log_start_offset:
+                aborted.append((producer_id, first_offset))
+        found = log.aborted_transactions(log.log_start_offset, log.log_end_offset)
+        still_open = [(t.producer_id, t.first_offset) for t in log.open_transactions()]
+        if self.was_full and log.log_start_offset > 0:
+            # Without room for a snapshot nobody knows what began before the first segment.
+            return
+        _expect(found == aborted, f"{log}: aborted are {aborted}, not {found}")
+        wanted = sorted(opened.items(), key=lambda item: item[1])
+        _expect(still_open == wanted, f"{log}: open are {wanted}, not {still_open}")
+        stable = max(min([log.high_watermark, *opened.values()]), log.log_start_offset)
+        _expect(
+            log.last_stable_offset == stable,
+            f"{log}: {log.last_stable_offset} is the last stable offset, not {stable}",
+        )
+
     def adopt(self, store: LogStore) -> None:
         """Take what a store shows as acknowledged: whoever reads it now will rely on it."""
         for log in store.logs():
@@ -264,6 +296,11 @@ class Ledger:
             promise.sent = {
                 producer_id: [item for item in sent if item[1] < log.log_end_offset]
                 for producer_id, sent in promise.sent.items()
+            }
+            promise.transactional = {
+                offset: found
+                for offset, found in promise.transactional.items()
+                if offset < log.log_end_offset
             }
 
 

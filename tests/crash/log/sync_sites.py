@@ -22,7 +22,7 @@ FILES = [SOURCE / "base" / "disk.py", *sorted((SOURCE / "log").glob("*.py"))]
 LIBRARIES = [SOURCE / "base" / "disk.py", SOURCE / "log" / "unsynced.py"]
 PRIMITIVES = frozenset({"sync", "sync_directory"})
 
-COMMITTED = ("active .log", "closed .log", ".index", ".timeindex", ".snapshot")
+COMMITTED = ("active .log", "closed .log", ".index", ".timeindex", ".txnindex", ".snapshot")
 """The kinds of files that a commit syncs."""
 
 

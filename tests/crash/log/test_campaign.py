@@ -14,7 +14,7 @@ from tests.crash.log.ledger import Broken, Ledger
 from tests.crash.log.workload import OPERATIONS_MAX, Life
 
 SEED = int(os.environ.get("HEADWATER_CRASH_SEED", "0"))
-STEP = 125
+STEP = 140
 """Operations per test: few enough that two workers share them."""
 
 pytestmark = pytest.mark.crash
@@ -35,7 +35,7 @@ def test_every_promise_is_kept(fault: Fault, first: int) -> None:
 
 
 def test_the_life_is_long_enough_and_no_longer() -> None:
-    assert 400 < count_operations(SEED) <= OPERATIONS_MAX
+    assert 450 < count_operations(SEED) <= OPERATIONS_MAX
 
 
 def test_the_life_sees_every_kind_of_operation() -> None:

@@ -1,10 +1,11 @@
-"""A fixed life of a data directory, in at most 500 operations of its disk.
+"""A fixed life of a data directory, in at most 560 operations of its disk.
 
 This file alone decides what is done to the store in the crash tests: topics created, grown,
 configured, deleted and created again; durable and page-cache partitions; plain and idempotent
-producers; commits of one and of several partitions, rolls, trims, retention, checkpoints; a killed
-process and clean stops. Every step is noted in the ledger. A disk that fails ends the life, as it
-ends a broker; one that is full does not.
+producers; transactions that are aborted, left open and ended by a later process; commits of one and
+of several partitions, rolls, trims, retention, checkpoints; a killed process and clean stops. Every
+step is noted in the ledger. A disk that fails ends the life, as it ends a broker; one that is full
+does not.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from headwater.testing.seeded_chance import SeededChance
 from tests.crash.log.ledger import Ledger, TopicState, configs
 
 DATA = "/srv/data"
-OPERATIONS_MAX = 500
+OPERATIONS_MAX = 560
 
 # Small enough that each of these happens within a few records.
 SEGMENT_MS = 1_000
@@ -36,6 +37,9 @@ DURABLE = {
     "file.delete.delay.ms": "1000",
 }
 CACHED = {**DURABLE, "flush.messages": "1000000"}
+
+MARKER_VALUE = bytes(6)
+"""What every marker here says: version 0, the coordinator's epoch 0."""
 
 
 class StoppedError(Exception):
@@ -100,18 +104,23 @@ class Life:
     def _first_run(self) -> None:
         self.create(("durable", 2, DURABLE), ("cached", 1, CACHED))
         producer_id = self.producer_id()
+        transactional_id = self.producer_id()
         self.append("durable", 0)
         self.append("durable", 0, count=3)
         self.commit("durable", 0)
         self.append("durable", 0, producer_id=producer_id)
         self.append("durable", 1, producer_id=producer_id)
-        self.append("cached", 0)
+        self.append("cached", 0, producer_id=producer_id, is_transactional=True)
         self.append("cached", 0, count=2)
+        self.end("cached", 0, producer_id, committed=False)
+        self.append("durable", 0, producer_id=transactional_id, is_transactional=True)
         self.commit_together(("durable", 0), ("durable", 1))
-        self.append("durable", 0)
+        self.end("durable", 0, transactional_id, committed=False)
+        self.append("durable", 0, producer_id=transactional_id, is_transactional=True)
         self.clock.advance(2 * SEGMENT_MS)
         self.append("durable", 0, count=2, producer_id=producer_id)
-        self.append("durable", 0)
+        self.end("durable", 0, transactional_id, committed=False)
+        self.append("durable", 0, producer_id=transactional_id, is_transactional=True)
         self.commit("durable", 0)
         self.create(("gone", 2, DURABLE))
         self.append("gone", 0)
@@ -125,6 +134,9 @@ class Life:
         self.append("durable", 0)
 
     def _second_run(self) -> None:
+        self.end_all("durable", 0)
+        self.append("durable", 0)
+        self.commit("durable", 0)
         self.trim("durable", 0, before_end=1)
         self.upkeep(after_ms=400_000)
         producer_id = self.producer_id()
@@ -279,7 +291,15 @@ class Life:
 
     # Records.
 
-    def append(self, name: str, partition: int, *, count: int = 1, producer_id: int = -1) -> None:
+    def append(
+        self,
+        name: str,
+        partition: int,
+        *,
+        count: int = 1,
+        producer_id: int = -1,
+        is_transactional: bool = False,
+    ) -> None:
         """Append one batch of values that occur nowhere else."""
         log = self._log(name, partition)
         if log is None:
@@ -294,23 +314,49 @@ class Life:
             producer_id=producer_id,
             producer_epoch=0 if producer_id >= 0 else -1,
             base_sequence=sequence if producer_id >= 0 else -1,
+            is_transactional=is_transactional and producer_id >= 0,
         )
         promise = self.ledger.promise(log)
         offset = log.log_end_offset
         for index, record in enumerate(records):
             promise.attempts.setdefault(offset + index, set()).add(record.value or b"")
+        if is_transactional and producer_id >= 0:
+            promise.transactional[offset] = producer_id, None
         try:
             sent = bytes(batch)
             appended = log.append(batch, parse_header(batch))
         except StorageError as error:
             for index, record in enumerate(records):
                 promise.attempts[offset + index].discard(record.value or b"")
+            promise.transactional.pop(offset, None)
             self._survive(error)
             return
         assert appended.base_offset == offset
         if producer_id >= 0:
             self._sequences[key] = sequence + count
             promise.sent.setdefault(producer_id, []).append((sent, offset))
+
+    def end(self, name: str, partition: int, producer_id: int, *, committed: bool) -> None:
+        """Append the marker that ends a producer's transaction."""
+        log = self._log(name, partition)
+        if log is None or producer_id < 0:
+            return
+        promise = self.ledger.promise(log)
+        offset = log.log_end_offset
+        promise.attempts.setdefault(offset, set()).add(MARKER_VALUE)
+        promise.transactional[offset] = producer_id, committed
+        try:
+            log.append_marker(producer_id, 0, committed=committed, coordinator_epoch=0)
+        except StorageError as error:
+            promise.attempts[offset].discard(MARKER_VALUE)
+            promise.transactional.pop(offset, None)
+            self._survive(error)
+
+    def end_all(self, name: str, partition: int) -> None:
+        """Abort whatever is open, as a coordinator does that knows nothing of it."""
+        log = self._log(name, partition)
+        for transaction in log.open_transactions() if log is not None else ():
+            self.end(name, partition, transaction.producer_id, committed=False)
 
     def commit(self, name: str, partition: int) -> None:
         """Run a commit round for one partition."""
