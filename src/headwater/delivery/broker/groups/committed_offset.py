@@ -9,6 +9,7 @@ PartitionKey = tuple[str, int]
 """Topic and partition."""
 
 NO_EXPIRY = -1
+NOT_WRITTEN = -1
 
 
 class CommittedOffset(NamedTuple):
@@ -17,7 +18,7 @@ class CommittedOffset(NamedTuple):
     Attributes:
         expire_timestamp_ms: When it ends whatever the group does, or NO_EXPIRY.
         topic_id: The id that the topic had; a topic created again under its name has another.
-        record_offset: Where its own record stands in the log, -1 until it is written.
+        record_offset: Where its own record stands in the log, or NOT_WRITTEN.
     """
 
     offset: int
@@ -26,4 +27,4 @@ class CommittedOffset(NamedTuple):
     commit_timestamp_ms: int
     expire_timestamp_ms: int
     topic_id: bytes
-    record_offset: int = -1
+    record_offset: int = NOT_WRITTEN
