@@ -104,6 +104,49 @@ def test_configs(run: Run, clients: Clients, address: str, name: str) -> None:
     assert "num.partitions" in run(configs, "--describe", "--all", *broker)
 
 
+def test_quotas(run: Run, name: str) -> None:
+    configs = "kafka.admin.ConfigCommand"
+    client = ("--entity-type", "clients", "--entity-name", name)
+    both = ("--entity-type", "users", "--entity-name", f"u-{name}", *client)
+    anybody = ("--entity-type", "users", "--entity-default", *client)
+    changes = "producer_byte_rate=1048576,consumer_byte_rate=2097152,request_percentage=150.5"
+    updated = run(configs, "--alter", *client, "--add-config", changes)
+    assert f"Completed updating config for client {name}." in updated
+    described = run(configs, "--describe", *client)
+    assert f"Quota configs for client-id '{name}' are" in described
+    for wanted in ("consumer_byte_rate=2097152", "producer_byte_rate=1048576", "centage=150.5"):
+        assert wanted in described
+    for entity, rate in ((both, "1"), (anybody, "2.5")):
+        run(configs, "--alter", *entity, "--add-config", f"controller_mutation_rate={rate}")
+    described = run(configs, "--describe", *both)
+    assert f"user-principal 'u-{name}', client-id '{name}' are" in described
+    assert "controller_mutation_rate=1.0" in described
+    assert "controller_mutation_rate=2.5" in run(configs, "--describe", *anybody)
+    refused = run(configs, "--alter", *client, "--add-config", "producer_byte_rate=-1", status=1)
+    assert "must be greater than 0" in refused
+    for entity, key in (
+        (client, "producer_byte_rate,consumer_byte_rate,request_percentage"),
+        (both, "controller_mutation_rate"),
+        (anybody, "controller_mutation_rate"),
+    ):
+        run(configs, "--alter", *entity, "--delete-config", key)
+        assert "are" not in run(configs, "--describe", *entity)
+
+
+def test_quotas_of_addresses_and_users(run: Run, name: str) -> None:
+    configs = "kafka.admin.ConfigCommand"
+    ip = ("--entity-type", "ips", "--entity-name", "127.0.0.99")
+    run(configs, "--alter", *ip, "--add-config", "connection_creation_rate=7")
+    assert "connection_creation_rate=7" in run(configs, "--describe", *ip)
+    run(configs, "--alter", *ip, "--delete-config", "connection_creation_rate")
+    assert "connection_creation_rate" not in run(configs, "--describe", "--entity-type", "ips")
+    user = ("--entity-type", "users", "--entity-name", name)
+    run(configs, "--alter", *user, "--add-config", "producer_byte_rate=1000")
+    described = run(configs, "--describe", *user)
+    assert f"Quota configs for user-principal '{name}' are producer_byte_rate=1000.0" in described
+    run(configs, "--alter", *user, "--delete-config", "producer_byte_rate")
+
+
 def test_console_producer_and_consumer(run: Run, clients: Clients, address: str, name: str) -> None:
     create(clients, address, name)
     keyed = ("--reader-property", "parse.key=true", "--reader-property", "key.separator=:")
