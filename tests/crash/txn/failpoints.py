@@ -93,11 +93,13 @@ def _go_on(fork: Simulation) -> list[Anomaly]:
         fork.disk.cut_power_at(fork.dice.randint(1, _SECOND_CUT_MAX))
         try:
             fork.start()
+            fork.look()
             fork.run(STEPS_AFTERWARDS)
         except PowerCut:
             pass
         fork = fork.fork(fork.dice.getrandbits(32), fork.dice.choice(KEEPS))
     fork.start()
+    fork.look()
     fork.run(STEPS_AFTERWARDS)
     return fork.finish()
 

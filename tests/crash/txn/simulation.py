@@ -8,6 +8,7 @@ not synced, the clock stands still until it is moved. A seed gives the same run 
 import copy
 import random
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from headwater.base.disk import Syncable
@@ -34,10 +35,11 @@ from tests.crash.txn.actors import (
     Processor,
     Producer,
     Reader,
+    read_records,
 )
 from tests.crash.txn.checker import Anomaly, check
 from tests.crash.txn.filtering import take
-from tests.crash.txn.history import Event, Final, FinalOffset
+from tests.crash.txn.history import Ask, Event, Final, FinalOffset
 from tests.crash.txn.scripts import Asked, fetch, fetch_offset
 
 SETTINGS = {
@@ -159,6 +161,18 @@ class Simulation:
         other.lose_connections()
         return other
 
+    def look(self) -> None:
+        """Let somebody read everything at once, whatever is still on its way to the disk."""
+        for committed in (True, False):
+            reader = f"look-{committed}"
+            asked = fetch(dict.fromkeys(PLACES, 0), committed=committed, wait_ms=0)
+            self.history.append(Ask(reader))
+            self._send(asked, partial(self._looked, reader, committed=committed))
+
+    def _looked(self, reader: str, answer: Any, *, committed: bool) -> None:  # noqa: ANN401
+        places = dict.fromkeys(PLACES, 0)
+        read_records(self._moment(), reader, answer, places, committed=committed)
+
     def lose_connections(self) -> None:
         """Let every client find that the broker is gone."""
         for actor in self.actors:
@@ -276,7 +290,8 @@ def cast() -> list[Actor]:
         Processor("pump-1", "pump", new=True, shared=True),
         Processor("pump-2", "pump", new=False, shared=True),
         PlainWriter("plain"),
-        Reader("reader", committed=True),
+        Reader("reader-1", committed=True),
+        Reader("reader-2", committed=True),
         Reader("peeper", committed=False),
     ]
 
