@@ -1,8 +1,8 @@
 """A wire between client and broker that counts, and that can be cut.
 
-This file alone decides what a test may do to a connection: count the requests of each API, wait
-for one, or cut the connection when the broker has answered and the client has not heard it. It
-reads the first bytes of each frame and changes none.
+This file alone decides what a test may do to a connection: count the requests of each API, look at
+them, wait for one, or cut the connection when the broker has answered and the client has not heard
+it. It changes no frame.
 """
 
 import contextlib
@@ -33,6 +33,7 @@ class Proxy:
         self._counts: Counter[int] = Counter()
         self._cut_after: dict[int, set[int]] = {}
         self._cuts = 0
+        self._watched: dict[int, Callable[[bytes], None]] = {}
         self._action: Callable[[], None] = lambda: None
         self._links: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
@@ -77,6 +78,10 @@ class Proxy:
         """
         self._cut_after[api_key] = set(numbers)
         self._action = action
+
+    def watch(self, api_key: int, look: Callable[[bytes], None]) -> None:
+        """Have every request of one API looked at, without its size, before it is passed on."""
+        self._watched[api_key] = look
 
     def advertise(self, broker: EmbeddedBroker) -> None:
         """Have the broker name this wire as itself."""
@@ -139,6 +144,8 @@ class Proxy:
                     if self._counts[api_key] in self._cut_after.get(api_key, ()):
                         to_lose.add(correlation_id)
                     self._changed.notify_all()
+                if api_key in self._watched:
+                    self._watched[api_key](frame[_SIZE.size :])
                 broker.sendall(frame)
         self._done(client, broker)
 

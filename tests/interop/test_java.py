@@ -1,4 +1,4 @@
-"""The Java clients: of Kafka 4.3, and the last of the 3.x line, which most frameworks still pin."""
+"""The Java clients: 4.3, the last of the 3.x line, which most frameworks still pin, and 2.8."""
 
 from typing import ClassVar
 
@@ -22,3 +22,9 @@ class TestJava43(JavaClient):
 
 class TestJava39(JavaClient):
     client = "java-3.9"
+
+
+class TestJava28(scenarios.Records, scenarios.AutoCreation, scenarios.LongPolls, scenarios.Offsets):
+    client = "java-2.8"
+    impatience = JavaClient.impatience
+    offsets_differ = JavaClient.offsets_differ
