@@ -11,7 +11,8 @@ Invariants:
 * The aborted transactions of a range are all that began before its end and whose marker is not
   before its start.
 * A reader that follows the rules of Kafka's consumer is given exactly the committed records.
-* Sequence numbers go on where they were, in the epoch that data or marker brought last.
+* Sequence numbers go on where they were, in the epoch that data or marker brought last; each of the
+  last five batches of that epoch is known again, and opens no transaction.
 """
 
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ class Batch:
     count: int
     producer: int = -1
     epoch: int = -1
+    sequence: int = -1
     is_transactional: bool = False
     committed: bool | None = None
 
@@ -141,9 +143,31 @@ class TransactionsMachine(RuleBasedStateMachine):
         )
         sent = bytearray(batch)
         assert not append(self.log, batch).duplicate
-        self.history.append(Batch(offset, count, producer, epoch, is_transactional))
+        self.history.append(Batch(offset, count, producer, epoch, sequence, is_transactional))
         again = append(self.log, sent)
         assert (again.duplicate, again.base_offset) == (True, offset)
+
+    @rule(producer=st.integers(0, PRODUCERS - 1), back=st.integers(1, 5))
+    def send_again(self, producer: int, back: int) -> None:
+        epoch, _, _ = producer_of(self.history, producer)
+        sent = [
+            batch
+            for batch in self.history
+            if (batch.producer, batch.epoch, batch.committed) == (producer, epoch, None)
+        ]
+        # Of what retention has removed, a restart knows the last batch only.
+        if back > len(sent) or sent[-back].offset < self.log._segments[0].base_offset:
+            return
+        batch = make_batch(
+            [b""] * sent[-back].count,
+            timestamps=[self.clock.now_ms()],
+            producer_id=producer,
+            producer_epoch=epoch,
+            base_sequence=sent[-back].sequence,
+            is_transactional=sent[-back].is_transactional,
+        )
+        appended = append(self.log, batch)
+        assert (appended.duplicate, appended.base_offset) == (True, sent[-back].offset)
 
     @rule(size=st.integers(1, 60))
     def send_plainly(self, size: int) -> None:
@@ -167,7 +191,7 @@ class TransactionsMachine(RuleBasedStateMachine):
             coordinator_epoch=0,
             transaction_version=version,
         )
-        self.history.append(Batch(offset, 1, producer, epoch, True, committed))
+        self.history.append(Batch(offset, 1, producer, epoch, -1, True, committed))
 
     @rule(appended_meanwhile=st.booleans(), committed=st.booleans())
     def commit(self, appended_meanwhile: bool, committed: bool) -> None:
