@@ -67,9 +67,8 @@ class Headwater:
         """Start and wait for the line that says it is ready."""
         self.folder.mkdir(parents=True, exist_ok=True)
         config = self.folder / "headwater.toml"
-        config.write_text(
-            "".join(f"{json.dumps(key)} = {json.dumps(v)}\n" for key, v in self._settings.items())
-        )
+        lines = [f"{json.dumps(key)} = {json.dumps(v)}\n" for key, v in self._settings.items()]
+        config.write_text("".join(["[broker]\n", *lines]))
         command = [
             str(Path(sys.executable).with_name("headwater")),
             "up",
