@@ -28,7 +28,7 @@ def test_who_is_late(steps: list[tuple[str, str, int]]) -> None:
             deadlines.clear(name)
             model.pop(name, None)
         else:
-            late = deadlines.overdue(at_ms)
+            late = deadlines.overdue(at_ms, count_max=10)
             assert sorted(late) == sorted(each for each, end_ms in model.items() if end_ms < at_ms)
             assert late == sorted(late, key=model.__getitem__), "the latest first"
         assert len(deadlines) == len(model)
@@ -41,4 +41,14 @@ def test_what_has_ended_takes_no_room() -> None:
         deadlines.clear("a")
 
     assert len(deadlines._heap) < 2_000
-    assert deadlines.overdue(10**9) == []
+    assert deadlines.overdue(10**9, count_max=1) == []
+
+
+def test_some_at_a_time_and_those_that_stay_open_again() -> None:
+    deadlines = Deadlines()
+    for number, name in enumerate("abcd"):
+        deadlines.set(name, number)
+
+    assert deadlines.overdue(9, count_max=2) == ["a", "b"]
+    deadlines.clear("a")
+    assert deadlines.overdue(9, count_max=2) == ["b", "c"]

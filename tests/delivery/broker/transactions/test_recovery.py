@@ -12,7 +12,7 @@ from headwater.delivery.broker.transactions.recovery import compare
 from headwater.delivery.broker.transactions.states import TransactionState
 from headwater.delivery.broker.transactions.transaction import Transaction
 from headwater.log.reading import OpenTransaction
-from tests.delivery.broker.transactions.world import Crashed, Producer, World
+from tests.delivery.broker.transactions.world import Crashed, Producer, World, codes
 
 OK = ErrorCode.NONE
 KEY = ("t", 0)
@@ -228,8 +228,11 @@ def script(world: World, told: dict[str, bool]) -> None:
     world.send(me, value=b"d")
     me = world.init()
     told["d"] = False
-    assert world.send(me, value=b"e") == [OK, OK]
-    assert world.end(me, commit=True)[0] is OK
+    batch = world.begin_send(me, value=b"e")
+    end = world.begin_end(me, commit=True)
+    world.settle()
+    assert codes(world.answer(batch)) == [OK, OK]
+    assert world.answer(end).error_code == 0, "though it was asked for too early"
     told["e"] = True
 
 

@@ -3,7 +3,8 @@
 This file alone decides what is written down before what: it carries out what `decisions` grants.
 
     a partition joins      record Ongoing; its data may share the sync, see below
-    the end is decided     record PrepareX -> durable -> answer, and markers into every partition
+    the end is decided     record PrepareX -> durable -> answer, and markers into every partition;
+                           a commit waits until all that it commits is on disk (`written`)
     the markers are synced record CompleteX, for whose sync nobody waits: whatever follows stands
                            behind it in the same log
     meanwhile              requests for the id are held, not refused (`holding`)
@@ -50,6 +51,7 @@ from headwater.delivery.broker.transactions.transaction import (
     PartitionKey,
     Transaction,
 )
+from headwater.delivery.broker.transactions.written import unsynced, when_all_synced
 
 _log = logging.getLogger(__name__)
 
@@ -58,6 +60,10 @@ _RETRY_MS: Final = 200
 # at worst, when all have expired, and 100,000 ids within half a minute.
 _EXPIRED_AT_ONCE_MAX: Final = 500
 _EXPIRY_PAUSE_MS: Final = 100
+# The same for transactions whose time is up; their markers come on top, some tenths of a
+# millisecond for each.
+_ABORTED_AT_ONCE_MAX: Final = 100
+_ABORT_PAUSE_MS: Final = 50
 
 Answer = Callable[[ErrorCode], None]
 
@@ -353,6 +359,19 @@ class Transactions:
     ) -> None:
         """Commit or abort; answers when the outcome is durable."""
         current = self._table.get(transactional_id)
+        again = partial(
+            self.end,
+            transactional_id,
+            producer,
+            answer,
+            commit=commit,
+            client_version=client_version,
+        )
+        if commit and current is not None and current.state is TransactionState.ONGOING:
+            waiting = unsynced(self._topics, current.producer_id, current.partitions)
+            if waiting:
+                when_all_synced(waiting, again)
+                return
         try:
             granted = decisions.judge_end(
                 current,
@@ -371,14 +390,6 @@ class Transactions:
             if error.code != ErrorCode.CONCURRENT_TRANSACTIONS:
                 answer(ProducerAnswer(error_for_client(error)))
                 return
-            again = partial(
-                self.end,
-                transactional_id,
-                producer,
-                answer,
-                commit=commit,
-                client_version=client_version,
-            )
             self._hold(transactional_id, again, partial(_refuse_producer, answer))
 
     def _fence(self, current: Transaction) -> None:
@@ -396,7 +407,14 @@ class Transactions:
             self._settings.transaction_abort_timed_out_transaction_cleanup_interval_ms,
             self._abort_overdue,
         )
-        for transactional_id in self._deadlines.overdue(self._clock.now_ms()):
+        self._abort_some_overdue()
+
+    def _abort_some_overdue(self) -> None:
+        now_ms = self._clock.now_ms()
+        overdue = self._deadlines.overdue(now_ms, count_max=_ABORTED_AT_ONCE_MAX)
+        if len(overdue) == _ABORTED_AT_ONCE_MAX:
+            self._timers.after(_ABORT_PAUSE_MS, self._abort_some_overdue)
+        for transactional_id in overdue:
             current = self._table[transactional_id]
             _log.info(
                 "transaction %s: aborted, it was open for more than its %d ms",

@@ -39,11 +39,11 @@ class Deadlines:
         """The transaction has ended; harmless when there was none."""
         self._deadlines.pop(transactional_id, None)
 
-    def overdue(self, now_ms: int) -> list[str]:
+    def overdue(self, now_ms: int, *, count_max: int) -> list[str]:
         """Return whose deadline has passed, the longest overdue first; they are still open."""
         # A set in order: two transactions of one id may have had the same deadline.
         found: dict[str, None] = {}
-        while self._heap and self._heap[0][0] < now_ms:
+        while self._heap and self._heap[0][0] < now_ms and len(found) < count_max:
             deadline_ms, transactional_id = heapq.heappop(self._heap)
             if self._deadlines.get(transactional_id) == deadline_ms:
                 found[transactional_id] = None

@@ -18,6 +18,7 @@ from headwater.base.errors import ErrorCode, KafkaError, StorageError
 from headwater.delivery.broker.groups.offsets_topic import OFFSETS_TOPIC
 from headwater.delivery.broker.topics import Topics
 from headwater.delivery.broker.transactions.transaction import PartitionKey
+from headwater.delivery.broker.transactions.written import Countdown
 
 _log = logging.getLogger(__name__)
 
@@ -58,13 +59,13 @@ class Markers:
     ) -> None:
         """Write a marker into each partition; run ``done`` when the last one is durable."""
         # The writing itself counts as one, so that nothing is done before all is under way.
-        countdown = _Countdown(1, done)
+        countdown = Countdown(1, done)
         for key in partitions:
-            countdown.more()
+            countdown.one_more()
             self._write_one(marker, key, countdown)
         countdown.one_less()
 
-    def _write_one(self, marker: Marker, key: PartitionKey, countdown: "_Countdown") -> None:
+    def _write_one(self, marker: Marker, key: PartitionKey, countdown: Countdown) -> None:
         try:
             self.append(marker, key, countdown.one_less)
         except StorageError as error:
@@ -101,21 +102,3 @@ class Markers:
                 marker.producer_id, marker.producer_epoch, [index], committed=marker.is_commit
             )
         when_synced()
-
-
-class _Countdown:
-    """Runs an action when the last of several things has happened."""
-
-    __slots__ = ("_action", "_left")
-
-    def __init__(self, count: int, action: Callable[[], None]) -> None:
-        self._left = count
-        self._action = action
-
-    def more(self) -> None:
-        self._left += 1
-
-    def one_less(self) -> None:
-        self._left -= 1
-        if not self._left:
-            self._action()
