@@ -124,7 +124,7 @@ def test_we_load_what_kafka_wrote(their_talk: Talk, apache_kafka_node: ApacheKaf
     assert member.member_id == their_talk.member_ids["a"]
     assert (member.group_instance_id, member.assignment) == ("i-a", b"everything")
     assert (member.client_id, member.client_host) == ("client", "/127.0.0.1")
-    stored = world.groups.all_committed(their_talk.group)
+    stored = world.groups.offsets.of_group(their_talk.group)
     assert {key: (one.offset, one.leader_epoch) for key, one in stored.items()} == {
         ("topic1", 0): (4, 3),
         ("topic1", 1): (3, -1),
@@ -132,7 +132,7 @@ def test_we_load_what_kafka_wrote(their_talk: Talk, apache_kafka_node: ApacheKaf
         ("topic2", 1): (99, 3),
     }
     # The member goes on with us where it was with Kafka.
-    error = world.groups.heartbeat(their_talk.group, member.member_id, "i-a", 1)
+    error = world.groups.membership.heartbeat(their_talk.group, member.member_id, "i-a", 1)
     assert error is ErrorCode.NONE
 
 

@@ -293,7 +293,7 @@ def test_a_full_partition_refuses_only_itself() -> None:
 def test_real_groups_release_the_pressure() -> None:
     """The same with offsets that were committed through the coordinator's own store."""
     bench = Bench("backpressure")
-    bench.desk.broker.overflow = Overflow(bench.desk.broker.groups)
+    bench.desk.broker.overflow = Overflow(bench.desk.broker.groups.offsets)
     while bench.produce().error_code == ErrorCode.NONE:
         pass
     assert bench.produce().error_code == ErrorCode.NOT_ENOUGH_REPLICAS

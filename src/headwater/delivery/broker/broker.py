@@ -92,9 +92,9 @@ class Broker:
             node_epoch=store.node_epoch,
             new_producer_id=store.next_producer_id,
             server_version=lambda: self.features.transaction_version,
-            offsets_ended=self.groups.transaction_ended,
+            offsets_ended=self.groups.committing.transaction_ended,
         )
-        self.overflow = Overflow(self.groups)
+        self.overflow = Overflow(self.groups.offsets)
         self.topics.when_deleted(self.overflow.forget)
 
     def start(self) -> None:

@@ -285,7 +285,7 @@ class Churn(RuleBasedStateMachine):
 
     @invariant()
     def offsets_are_what_was_durable(self) -> None:
-        stored: Any = self.world.groups.all_committed(GROUP)
+        stored: Any = self.world.groups.offsets.of_group(GROUP)
         assert {key: committed.offset for key, committed in stored.items()} == self.visible
 
     @invariant()
@@ -308,7 +308,7 @@ class Churn(RuleBasedStateMachine):
             self.world.delete()
             self.settle()
         assert self.world.groups.listing() == []
-        assert self.world.groups.all_committed(GROUP) == {}
+        assert self.world.groups.offsets.of_group(GROUP) == {}
         assert self.world.clock.pending_timers == 1, "only the search for expired offsets goes on"
 
 

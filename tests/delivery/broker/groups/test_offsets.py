@@ -54,7 +54,7 @@ def test_commits_become_visible_in_their_order() -> None:
 def test_everything_that_was_said_is_kept(world: World) -> None:
     world.commit(7, metadata="héllo")
 
-    found = world.groups.committed(GROUP, "t", 0)
+    found = world.groups.offsets.get(GROUP, "t", 0)
 
     assert found is not None
     assert (found.offset, found.metadata, found.leader_epoch) == (7, "héllo", -1)
@@ -138,8 +138,8 @@ def test_stable_readers_wait_for_what_is_on_its_way() -> None:
     world.commit(1)
     seen: list[int | None] = []
 
-    world.groups.when_stable(GROUP, lambda: seen.append(world.committed()))
-    world.groups.when_stable("other", lambda: seen.append(None))
+    world.groups.committing.when_stable(GROUP, lambda: seen.append(world.committed()))
+    world.groups.committing.when_stable("other", lambda: seen.append(None))
 
     assert seen == [None]
     world.settle()
@@ -151,9 +151,9 @@ def test_lag_is_known_per_partition(world: World) -> None:
     world.commit(5, group="b")
     world.commit(9, group="b", partition=1)
 
-    assert dict(world.groups.committed_offsets("t", 0)) == {"a": 3, "b": 5}
-    assert dict(world.groups.committed_offsets("t", 1)) == {"b": 9}
-    assert dict(world.groups.committed_offsets("u", 0)) == {}
+    assert dict(world.groups.offsets.committed_offsets("t", 0)) == {"a": 3, "b": 5}
+    assert dict(world.groups.offsets.committed_offsets("t", 1)) == {"b": 9}
+    assert dict(world.groups.offsets.committed_offsets("u", 0)) == {}
 
 
 # Deleting groups

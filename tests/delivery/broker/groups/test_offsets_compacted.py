@@ -88,9 +88,12 @@ class House:
         self.desk.commits.run()
 
     def seen(self) -> list[tuple[Any, ...]]:
-        groups = self.desk.broker.groups
+        offsets = self.desk.broker.groups.offsets
         places = [(group, "t", index) for group in GROUPS for index in PARTITIONS]
-        return [(place, groups.committed(*place), groups.is_pending(*place)) for place in places]
+        return [
+            (place, offsets.get(*place), offsets.pending.is_pending(place[0], place[1:]))
+            for place in places
+        ]
 
 
 PLACES = (st.sampled_from(GROUPS), st.sampled_from(PARTITIONS))

@@ -262,7 +262,7 @@ def test_a_group_needs_a_name(world: World) -> None:
 
 def test_each_partition_has_its_own_error(world: World) -> None:
     answer: list[ErrorCode] = []
-    world.groups.commit_in_transaction(
+    world.groups.committing.commit_in_transaction(
         CommitRequest(
             group_id="group",
             member_id="",
@@ -286,7 +286,7 @@ def test_each_partition_has_its_own_error(world: World) -> None:
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
-    assert list(world.groups.all_committed("group")) == [("t", 0)]
+    assert list(world.groups.offsets.of_group("group")) == [("t", 0)]
 
 
 @pytest.mark.parametrize(
@@ -463,7 +463,7 @@ def test_nothing_is_left_of_a_group_whose_only_transaction_was_aborted(world: Wo
 def test_nothing_is_left_in_memory_of_ten_thousand_transactions(world: World) -> None:
     for producer in range(10_000):
         world.commit_in_transaction(producer, producer=producer, group=f"g{producer % 100}")
-    pending = world.groups._store.pending
+    pending = world.groups.offsets.pending
     assert len(pending) == 10_000
 
     for producer in range(10_000):
@@ -480,7 +480,7 @@ def test_a_transaction_that_repeats_itself_holds_one_offset(world: World) -> Non
     for offset in range(1000):
         world.commit_in_transaction(offset)
 
-    assert len(world.groups._store.pending) == 1
+    assert len(world.groups.offsets.pending) == 1
 
 
 # After a start
@@ -498,7 +498,7 @@ def test_a_pending_offset_is_pending_after_a_start(
     assert world.is_pending()
     world.end_transaction(committed=True)
 
-    found = world.groups.committed("group", "t", 0)
+    found = world.groups.offsets.get("group", "t", 0)
     assert found is not None
     assert (found.offset, found.metadata) == (7, "note")
 

@@ -231,7 +231,7 @@ class World:
     ) -> list[ErrorCode]:
         """Commit one offset; the list is empty until the answer comes."""
         answer: list[ErrorCode] = []
-        self.groups.commit(
+        self.groups.committing.commit(
             CommitRequest(
                 group_id=group,
                 member_id=member_id,
@@ -260,7 +260,7 @@ class World:
     ) -> list[ErrorCode]:
         """Commit one offset in a transaction; the list is empty until the answer comes."""
         answer: list[ErrorCode] = []
-        self.groups.commit_in_transaction(
+        self.groups.committing.commit_in_transaction(
             CommitRequest(
                 group_id=group,
                 member_id=member_id,
@@ -289,14 +289,16 @@ class World:
         appended = partition.append(batch, parse_header(batch))
         partition.when_durable(
             appended.last_offset,
-            lambda: self.groups.transaction_ended(producer, epoch, [index], committed=committed),
+            lambda: self.groups.committing.transaction_ended(
+                producer, epoch, [index], committed=committed
+            ),
         )
 
     def is_pending(self, partition: int = 0, *, group: str = GROUP, topic: str = "t") -> bool:
-        return self.groups.is_pending(group, topic, partition)
+        return self.groups.offsets.pending.is_pending(group, (topic, partition))
 
     def committed(self, partition: int = 0, *, group: str = GROUP, topic: str = "t") -> int | None:
-        found = self.groups.committed(group, topic, partition)
+        found = self.groups.offsets.get(group, topic, partition)
         return found.offset if found is not None else None
 
     def leave(self, *leaving: LeavingMember, group: str = GROUP) -> list[ErrorCode]:
@@ -305,19 +307,19 @@ class World:
         def reply(error: ErrorCode, errors: Sequence[ErrorCode]) -> None:
             answer.extend([error] if error else errors)
 
-        self.groups.leave(group, leaving, reply)
+        self.groups.membership.leave(group, leaving, reply)
         return answer
 
     def delete(self, group: str = GROUP) -> list[ErrorCode]:
         answer: list[ErrorCode] = []
-        self.groups.delete(group, answer.append)
+        self.groups.forgetting.delete_group(group, answer.append)
         return answer
 
     def delete_offsets(
         self, *partitions: PartitionKey, group: str = GROUP
     ) -> list[tuple[ErrorCode, list[ErrorCode]]]:
         answer: list[tuple[ErrorCode, list[ErrorCode]]] = []
-        self.groups.delete_offsets(
+        self.groups.forgetting.delete_offsets(
             group, partitions, lambda error, errors: answer.append((error, list(errors)))
         )
         return answer
@@ -325,7 +327,7 @@ class World:
     def snapshot(self) -> dict[str, Any]:
         """All that must be the same after a restart."""
         offsets: dict[str, dict[PartitionKey, CommittedOffset]] = {
-            group_id: dict(self.groups.all_committed(group_id))
+            group_id: dict(self.groups.offsets.of_group(group_id))
             for group_id, _, _ in self.groups.listing()
         }
         return {
@@ -365,7 +367,7 @@ class Consumer:
     def join(self) -> JoinResult | None:
         """Send one JoinGroup; return the answer if it came at once."""
         count = len(self.joins)
-        self.waiting_join = self.world.groups.join(
+        self.waiting_join = self.world.groups.joining.join(
             JoinRequest(
                 group_id=self.group,
                 member_id=self.member_id,
@@ -413,11 +415,13 @@ class Consumer:
             protocol_name=None,
             assignments=assignments or {},
         )
-        self.waiting_sync = self.world.groups.sync(replace(request, **changes), self.syncs.append)
+        self.waiting_sync = self.world.groups.membership.sync(
+            replace(request, **changes), self.syncs.append
+        )
         return self.syncs[-1] if len(self.syncs) > count else None
 
     def beat(self, generation: int | None = None) -> ErrorCode:
-        return self.world.groups.heartbeat(
+        return self.world.groups.membership.heartbeat(
             self.group,
             self.member_id,
             self.instance,

@@ -8,6 +8,7 @@ Where both kinds meet, the record furthest down the log counts: a plain commit b
 a transaction wins, though the transaction commits later (`state_replay` says why).
 """
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
@@ -30,6 +31,8 @@ from headwater.delivery.broker.groups.states import GroupState
 from headwater.delivery.broker.groups.table import GroupTable
 from headwater.delivery.broker.groups.values import CommitRequest, PartitionCommit
 from headwater.delivery.broker.state_topic import ProducerKey
+
+_log = logging.getLogger(__name__)
 
 Reply = Callable[[Sequence[ErrorCode]], None]
 Accepted = Sequence[tuple[PartitionKey, CommittedOffset]]
@@ -129,10 +132,17 @@ class Committing:
         self._log.when_settled(group_id, partial(reply, errors))
 
     def transaction_ended(
-        self, producer_id: int, places: Iterable[int], *, committed: bool
+        self, producer_id: int, producer_epoch: int, partitions: Iterable[int], *, committed: bool
     ) -> None:
         """The markers in these partitions of the offsets topic are durable."""
-        for place in places:
+        for place in partitions:
+            _log.debug(
+                "producer %d, epoch %d: %s in partition %d of the offsets topic",
+                producer_id,
+                producer_epoch,
+                "committed" if committed else "aborted",
+                place,
+            )
             by_group: dict[str, list[tuple[PartitionKey, CommittedOffset]]] = {}
             for key, offset in self._pending.take(place, producer_id).items():
                 by_group.setdefault(key.group_id, []).append((key.partition, offset))

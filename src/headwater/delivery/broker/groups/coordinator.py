@@ -1,15 +1,15 @@
-"""The group coordinator: one door for everything that clients and tools want of groups.
+"""The group coordinator: where everything is found that clients and tools want of groups.
 
-This file alone decides how the parts below are put together, and how they are rebuilt from the
-log when the broker starts. It judges no request itself: `joining`, `membership` and `offsets` do.
+This file alone decides how its parts are put together, and how they are rebuilt from the log when
+the broker starts. It judges no request itself: its parts do, and are asked directly.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from headwater.base.chance import Chance
 from headwater.base.clock import Clock, Timer, Timers
-from headwater.base.errors import ErrorCode, MalformedMessageError
+from headwater.base.errors import MalformedMessageError
 from headwater.base.settings import BrokerSettings
 from headwater.delivery.broker.groups.committed_offset import CommittedOffset, PartitionKey
 from headwater.delivery.broker.groups.committing import Committing
@@ -24,18 +24,9 @@ from headwater.delivery.broker.groups.rebalancing import Rebalancing
 from headwater.delivery.broker.groups.records import decode_entry
 from headwater.delivery.broker.groups.states import GroupState
 from headwater.delivery.broker.groups.table import GroupTable
-from headwater.delivery.broker.groups.values import (
-    CommitRequest,
-    GroupDescription,
-    JoinRequest,
-    JoinResult,
-    LeavingMember,
-    SyncRequest,
-    SyncResult,
-)
-from headwater.delivery.broker.groups.waiting import Waiting
+from headwater.delivery.broker.groups.values import GroupDescription
 from headwater.delivery.broker.state_replay import Stored
-from headwater.delivery.broker.state_topic import ProducerKey, StateTopic
+from headwater.delivery.broker.state_topic import StateTopic
 from headwater.delivery.broker.topics import Topics
 
 _log = logging.getLogger(__name__)
@@ -56,7 +47,15 @@ class _BrokerTopics:
 
 
 class Groups:
-    """All consumer groups of this node."""
+    """All consumer groups of this node.
+
+    Attributes:
+        joining: Lets members in.
+        membership: Serves those that have joined, until they leave.
+        committing: Takes offsets in, plainly or in transactions.
+        forgetting: Deletes offsets and groups, and lets them expire.
+        offsets: What is committed, and what transactions have pending.
+    """
 
     def __init__(
         self,
@@ -70,33 +69,33 @@ class Groups:
         self._settings = settings
         self._timers = timers
         self._log = StateTopic(new_offsets_topic(settings), topics, clock)
-        self._store = OffsetStore()
-        self._table = GroupTable(clock, self._store)
+        self.offsets = OffsetStore()
+        self._table = GroupTable(clock, self.offsets)
         self._rebalancing = Rebalancing(
             table=self._table, log=self._log, settings=settings, clock=clock, timers=timers
         )
-        self._joining = Joining(
+        self.joining = Joining(
             table=self._table,
             rebalancing=self._rebalancing,
             log=self._log,
             settings=settings,
             chance=chance,
         )
-        self._membership = Membership(
+        self.membership = Membership(
             table=self._table, rebalancing=self._rebalancing, log=self._log
         )
-        self._forgetting = Forgetting(
+        self.forgetting = Forgetting(
             table=self._table,
-            store=self._store,
+            store=self.offsets,
             log=self._log,
             topics=_BrokerTopics(topics),
             settings=settings,
             clock=clock,
         )
-        self._committing = Committing(
+        self.committing = Committing(
             table=self._table,
-            store=self._store,
-            forgetting=self._forgetting,
+            store=self.offsets,
+            forgetting=self.forgetting,
             rebalancing=self._rebalancing,
             log=self._log,
             topics=_BrokerTopics(topics),
@@ -104,7 +103,7 @@ class Groups:
             clock=clock,
         )
         self._expiry_timer: Timer | None = None
-        topics.when_deleted(self._forgetting.topic_deleted)
+        topics.when_deleted(self.forgetting.topic_deleted)
 
     # From start to stop
 
@@ -116,15 +115,15 @@ class Groups:
                 case Group():
                     self._table.put(entry)
                 case (group_id, partition, committed):
-                    self._store.put(group_id, partition, committed)
+                    self.offsets.put(group_id, partition, committed)
         for (place, producer_id), written in replay.pending.items():
             for entry in _decoded(written):
                 if not isinstance(entry, Group):
                     group_id, partition, committed = entry
                     key = PendingKey(group_id, partition)
-                    self._store.pending.put(place, producer_id, key, committed)
-        self._forgetting.forget_orphans()
-        for group_id in (*self._store.groups(), *self._store.pending.groups()):
+                    self.offsets.pending.put(place, producer_id, key, committed)
+        self.forgetting.forget_orphans()
+        for group_id in (*self.offsets.groups(), *self.offsets.pending.groups()):
             self._table.get_or_create(group_id)
         for group in self._table:
             for member in group.members.values():
@@ -148,102 +147,13 @@ class Groups:
 
     def _expire(self) -> None:
         self._start_expiry_timer()
-        self._forgetting.expire()
+        self.forgetting.expire()
 
-    # Members
-
-    def join(
-        self, request: JoinRequest, reply: Callable[[JoinResult], None]
-    ) -> Waiting[JoinResult]:
-        """Let a consumer in, or say why not."""
-        return self._joining.join(request, reply)
-
-    def sync(
-        self, request: SyncRequest, reply: Callable[[SyncResult], None]
-    ) -> Waiting[SyncResult]:
-        """Hand a member its assignment, when there is one."""
-        return self._membership.sync(request, reply)
-
-    def heartbeat(
-        self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int
-    ) -> ErrorCode:
-        """Prolong a member's session and tell it whether it has to join again."""
-        return self._membership.heartbeat(group_id, member_id, group_instance_id, generation_id)
-
-    def leave(
-        self,
-        group_id: str,
-        leaving: Sequence[LeavingMember],
-        reply: Callable[[ErrorCode, Sequence[ErrorCode]], None],
-    ) -> None:
-        """Let members go."""
-        self._membership.leave(group_id, leaving, reply)
-
-    # Offsets
-
-    def commit(self, request: CommitRequest, reply: Callable[[Sequence[ErrorCode]], None]) -> None:
-        """Store offsets; answers one error per partition when they are durable."""
-        self._committing.commit(request, reply)
-
-    def committed(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
-        """Return how far a group has read a partition, None if it never said."""
-        return self._store.get(group_id, topic, partition)
-
-    def all_committed(self, group_id: str) -> Mapping[PartitionKey, CommittedOffset]:
-        """Return all offsets of a group."""
-        return self._store.of_group(group_id)
-
-    def when_stable(self, group_id: str, action: Callable[[], None]) -> None:
-        """Run the action when every commit that was accepted so far can be read."""
-        self._committing.when_stable(group_id, action)
+    # Views
 
     def partition_of(self, group_id: str) -> int:
         """Return which partition of the offsets topic holds a group; it exists from then on."""
         return self._log.partition_of(group_id)
-
-    def commit_in_transaction(
-        self,
-        request: CommitRequest,
-        producer: ProducerKey,
-        reply: Callable[[Sequence[ErrorCode]], None],
-    ) -> None:
-        """Store offsets that count when the transaction commits; answers when they are durable."""
-        self._committing.commit_in_transaction(request, producer, reply)
-
-    def transaction_ended(
-        self,
-        producer_id: int,
-        producer_epoch: int,
-        partitions: Iterable[int],
-        *,
-        committed: bool,
-    ) -> None:
-        """The markers of a transaction in these partitions of the offsets topic are durable."""
-        del producer_epoch
-        self._committing.transaction_ended(producer_id, partitions, committed=committed)
-
-    def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
-        """Whether a transaction has committed an offset there and not ended."""
-        return self._store.pending.is_pending(group_id, (topic, partition))
-
-    def committed_offsets(self, topic: str, partition: int) -> Iterable[tuple[str, int]]:
-        """Return group and offset of everyone who has committed for a partition."""
-        return self._store.of_partition(topic, partition)
-
-    def delete_offsets(
-        self,
-        group_id: str,
-        partitions: Sequence[PartitionKey],
-        reply: Callable[[ErrorCode, Sequence[ErrorCode]], None],
-    ) -> None:
-        """Delete offsets that no member reads on from."""
-        self._forgetting.delete_offsets(group_id, partitions, reply)
-
-    # Tools
-
-    def delete(self, group_id: str, reply: Callable[[ErrorCode], None]) -> None:
-        """Delete a group without members, with all its offsets."""
-        self._forgetting.delete_group(group_id, reply)
 
     def describe(self, group_id: str) -> GroupDescription | None:
         """Describe one group, None if there is no such group."""

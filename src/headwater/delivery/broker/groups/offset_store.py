@@ -38,7 +38,7 @@ class OffsetStore:
         """Return all offsets of a group."""
         return self._by_group.get(group_id, {})
 
-    def of_partition(self, topic: str, partition: int) -> Iterable[tuple[str, int]]:
+    def committed_offsets(self, topic: str, partition: int) -> Iterable[tuple[str, int]]:
         """Return group and offset of everyone who has committed for a partition."""
         return self._by_partition.get((topic, partition), {}).items()
 

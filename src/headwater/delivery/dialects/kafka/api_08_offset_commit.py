@@ -68,7 +68,7 @@ def handle(call: Call, request: messages.OffsetCommitRequest) -> None:
             partition_answer.error_code = error
         call.reply(response)
 
-    call.broker.groups.commit(
+    call.broker.groups.committing.commit(
         CommitRequest(
             group_id=request.group_id,
             member_id=request.member_id,

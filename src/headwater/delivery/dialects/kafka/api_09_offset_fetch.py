@@ -18,8 +18,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from headwater.base.errors import ErrorCode
-from headwater.delivery.broker.groups import Groups
 from headwater.delivery.broker.groups.committed_offset import CommittedOffset
+from headwater.delivery.broker.groups.offset_store import OffsetStore
 from headwater.delivery.dialects.kafka.call import Call
 from headwater.delivery.wire.kafka import messages
 
@@ -37,18 +37,18 @@ _NOTHING = CommittedOffset(-1, -1, "", -1, -1, b"")
 class _Asked(NamedTuple):
     """The group that is asked about, and whether the end of transactions matters."""
 
-    groups: Groups
+    offsets: OffsetStore
     group_id: str
     stable: bool
 
     def committed(self, topic: str, partition: int) -> tuple[CommittedOffset, ErrorCode]:
-        if self.stable and self.groups.is_pending(self.group_id, topic, partition):
+        if self.stable and self.offsets.pending.is_pending(self.group_id, (topic, partition)):
             return _NOTHING, ErrorCode.UNSTABLE_OFFSET_COMMIT
-        return self.groups.committed(self.group_id, topic, partition) or _NOTHING, ErrorCode.NONE
+        return self.offsets.get(self.group_id, topic, partition) or _NOTHING, ErrorCode.NONE
 
     def partitions_by_topic(self) -> dict[str, list[int]]:
         by_topic: dict[str, list[int]] = {}
-        for topic, partition in sorted(self.groups.all_committed(self.group_id)):
+        for topic, partition in sorted(self.offsets.of_group(self.group_id)):
             by_topic.setdefault(topic, []).append(partition)
         return by_topic
 
@@ -71,16 +71,16 @@ def handle(call: Call, request: messages.OffsetFetchRequest) -> None:
             call.reply(_build(call, request))
 
     for group_id in group_ids:
-        call.broker.groups.when_stable(group_id, one_is_stable)
+        call.broker.groups.committing.when_stable(group_id, one_is_stable)
     one_is_stable()
 
 
 def _build(call: Call, request: messages.OffsetFetchRequest) -> messages.OffsetFetchResponse:
     if call.version < _FIRST_WITH_GROUPS:
-        return _Response(topics=_single(call.broker.groups, request))
+        return _Response(topics=_single(call.broker.groups.offsets, request))
     response = _Response()
     for group in request.groups:
-        asked = _Asked(call.broker.groups, group.group_id, stable=request.require_stable)
+        asked = _Asked(call.broker.groups.offsets, group.group_id, stable=request.require_stable)
         answer = _Response.OffsetFetchResponseGroup(group.group_id)
         answer.topics = (
             _all_topics(call, asked)
@@ -92,9 +92,9 @@ def _build(call: Call, request: messages.OffsetFetchRequest) -> messages.OffsetF
 
 
 def _single(
-    groups: Groups, request: messages.OffsetFetchRequest
+    offsets: OffsetStore, request: messages.OffsetFetchRequest
 ) -> list[messages.OffsetFetchResponse.OffsetFetchResponseTopic]:
-    asked = _Asked(groups, request.group_id, stable=request.require_stable)
+    asked = _Asked(offsets, request.group_id, stable=request.require_stable)
     if request.topics is None:
         wanted = list(asked.partitions_by_topic().items())
     else:

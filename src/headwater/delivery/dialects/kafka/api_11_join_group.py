@@ -35,7 +35,7 @@ def handle(call: Call, request: messages.JoinGroupRequest) -> None:
     def reply(result: JoinResult) -> None:
         call.reply(_response(call.version, result))
 
-    waiting = call.broker.groups.join(
+    waiting = call.broker.groups.joining.join(
         JoinRequest(
             group_id=request.group_id,
             member_id=request.member_id,

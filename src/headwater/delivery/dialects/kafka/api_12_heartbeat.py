@@ -17,7 +17,7 @@ VERSIONS = (0, 4)
 
 def handle(call: Call, request: messages.HeartbeatRequest) -> None:
     """Note that the member is alive."""
-    error = call.broker.groups.heartbeat(
+    error = call.broker.groups.membership.heartbeat(
         request.group_id, request.member_id, request.group_instance_id, request.generation_id
     )
     call.reply(messages.HeartbeatResponse(error_code=error))

@@ -47,4 +47,4 @@ def handle(call: Call, request: messages.LeaveGroupRequest) -> None:
             )
         call.reply(response)
 
-    call.broker.groups.leave(request.group_id, leaving, reply)
+    call.broker.groups.membership.leave(request.group_id, leaving, reply)

@@ -39,7 +39,7 @@ def handle(call: Call, request: messages.SyncGroupRequest) -> None:
     ):
         reply(SyncResult(error=ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         return
-    waiting = call.broker.groups.sync(
+    waiting = call.broker.groups.membership.sync(
         SyncRequest(
             group_id=request.group_id,
             member_id=request.member_id,

@@ -124,7 +124,7 @@ def _commit(
     commits: Sequence[PartitionCommit],
     reply: Callable[[Sequence[ErrorCode]], None],
 ) -> None:
-    call.broker.groups.commit_in_transaction(
+    call.broker.groups.committing.commit_in_transaction(
         CommitRequest(
             group_id=request.group_id,
             member_id=request.member_id,

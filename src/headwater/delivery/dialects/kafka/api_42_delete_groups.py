@@ -36,6 +36,6 @@ def handle(call: Call, request: messages.DeleteGroupsRequest) -> None:
             call.reply(response)
 
     for result in response.results:
-        call.broker.groups.delete(result.group_id, partial(one_is_done, result))
+        call.broker.groups.forgetting.delete_group(result.group_id, partial(one_is_done, result))
     # The one too many: without it a request for no group would never be answered.
     one_is_done(None, ErrorCode.NONE)

@@ -46,4 +46,4 @@ def handle(call: Call, request: messages.OffsetDeleteRequest) -> None:
             partition_answer.error_code = code
         call.reply(response)
 
-    call.broker.groups.delete_offsets(request.group_id, keys, reply)
+    call.broker.groups.forgetting.delete_offsets(request.group_id, keys, reply)
