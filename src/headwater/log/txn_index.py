@@ -24,7 +24,6 @@ _VERSION: Final = 0
 _ENTRY = struct.Struct(">hqqqq")
 _MARKER_POS: Final = 18
 _INT64 = struct.Struct(">q")
-_unpack_entry = _ENTRY.unpack_from
 _unpack_int64 = _INT64.unpack_from
 
 
@@ -79,13 +78,12 @@ class TxnIndex:
         Returns:
             Whether no later entry can.
         """
-        content = self._content
-        for position in range(self._first_from(from_offset), len(content), TXN_ENTRY_BYTES):
-            _, producer_id, first_offset, _, last_stable_offset = _unpack_entry(content, position)
-            if first_offset < upto_offset:
-                found.append(AbortedTransaction(producer_id, first_offset))
-            if last_stable_offset >= upto_offset:
-                return True
+        with memoryview(self._content)[self._first_from(from_offset) :] as content:
+            for _, producer_id, first, _, last_stable_offset in _ENTRY.iter_unpack(content):
+                if first < upto_offset:
+                    found.append(AbortedTransaction(producer_id, first))
+                if last_stable_offset >= upto_offset:
+                    return True
         return False
 
     def _first_from(self, offset: int) -> int:
