@@ -40,6 +40,9 @@ NEED_A_BROKER = {
     "topic ls": [],
     "topic create": ["t"],
     "group ls": [],
+    "quota ls": [],
+    "quota set": ["producer_byte_rate=1", "--client", "c"],
+    "quota clear": ["--any-client"],
     **NEED_A_TOPIC,
     **NEED_A_GROUP,
 }
@@ -66,6 +69,7 @@ def test_the_walk_finds_what_the_documentation_names() -> None:
         *("topic ls", "topic create", "topic describe", "topic config", "topic rm"),
         *("topic trim", "topic add-partitions", "produce", "tail", "replay"),
         *("group ls", "group describe", "group seek", "group rm", "log dump", "config show"),
+        *("quota ls", "quota set", "quota clear"),
     }
 
 
