@@ -1,8 +1,7 @@
 """Transactions by raw requests: both protocols, and every refusal that clients rely on."""
 
 import time
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import pytest
 
@@ -23,168 +22,14 @@ from tests.contracts.kit import (
     new_producer_id,
     produce,
     produce_request,
-    unique,
 )
+from tests.contracts.producers import OK, Client, Producer
 
-OK = ErrorCode.NONE
 FENCED = ErrorCode.PRODUCER_FENCED
 OLD_EPOCH = ErrorCode.INVALID_PRODUCER_EPOCH
 OTHER_PRODUCER = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 NO_TRANSACTION = ErrorCode.INVALID_TXN_STATE
 ABORTABLE = ErrorCode.TRANSACTION_ABORTABLE
-
-_WITHIN_S = 30.0
-# What Apache Kafka answers while something else is on its way; we wait instead of the client.
-_NOT_YET = {
-    ErrorCode.CONCURRENT_TRANSACTIONS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.NOT_ENOUGH_REPLICAS,
-}
-
-
-ResultT = TypeVar("ResultT")
-
-
-class Producer(NamedTuple):
-    """A producer id and its epoch."""
-
-    producer_id: int
-    epoch: int
-
-
-def until_settled(ask: Callable[[], tuple[ErrorCode, ResultT]]) -> tuple[ErrorCode, ResultT]:
-    """Ask until the broker is ready to say something."""
-    end_s = time.monotonic() + _WITHIN_S
-    while True:
-        answer = ask()
-        if answer[0] not in _NOT_YET:
-            return answer
-        assert time.monotonic() < end_s, answer
-        time.sleep(0.002)
-
-
-class Client:
-    """A transactional producer that does only what it is told."""
-
-    def __init__(self, talk: Talk, transactional_id: str | None = None) -> None:
-        self.talk = talk
-        self.transactional_id = unique("txn") if transactional_id is None else transactional_id
-        self.me = Producer(-1, -1)
-
-    def find(self) -> ErrorCode:
-        request = messages.FindCoordinatorRequest(
-            key_type=1, coordinator_keys=[self.transactional_id]
-        )
-        error, _ = until_settled(lambda: (code(self.talk.ask(request, 4).coordinators[0]), None))
-        return error
-
-    def init(
-        self, *, version: int = 5, timeout_ms: int = 60_000, expected: Producer | None = None
-    ) -> tuple[ErrorCode, Producer]:
-        """Ask for a producer id and epoch, and keep them."""
-        request = messages.InitProducerIdRequest(self.transactional_id, timeout_ms)
-        if expected is not None:
-            request.producer_id, request.producer_epoch = expected
-
-        def ask() -> tuple[ErrorCode, Producer]:
-            answer = self.talk.ask(request, version)
-            return code(answer), Producer(answer.producer_id, answer.producer_epoch)
-
-        error, given = until_settled(ask)
-        if error is OK:
-            self.me = given
-        return error, given
-
-    def add(
-        self, topic: Topic, partition: int = 0, *, me: Producer | None = None, version: int = 3
-    ) -> ErrorCode:
-        return self.add_all({(topic.name, partition)}, me=me, version=version)[
-            topic.name, partition
-        ]
-
-    def add_all(
-        self, keys: set[tuple[str, int]], *, me: Producer | None = None, version: int = 3
-    ) -> dict[tuple[str, int], ErrorCode]:
-        me = me or self.me
-        request = messages.AddPartitionsToTxnRequest()
-        request.v3_and_below_transactional_id = self.transactional_id
-        request.v3_and_below_producer_id, request.v3_and_below_producer_epoch = me
-        names = sorted({name for name, _ in keys})
-        request.v3_and_below_topics = [
-            messages.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(
-                name, sorted(index for each, index in keys if each == name)
-            )
-            for name in names
-        ]
-
-        def ask() -> tuple[ErrorCode, dict[tuple[str, int], ErrorCode]]:
-            answer = self.talk.ask(request, version)
-            errors = {
-                (topic.name, partition.partition_index): ErrorCode(partition.partition_error_code)
-                for topic in answer.results_by_topic_v3_and_below
-                for partition in topic.results_by_partition
-            }
-            return next(iter(errors.values())), errors
-
-        return until_settled(ask)[1]
-
-    def send(
-        self,
-        topic: Topic,
-        *values: bytes,
-        sequence: int = 0,
-        me: Producer | None = None,
-        version: int = 12,
-        partition: int = 0,
-        transactional: bool = True,
-    ) -> tuple[ErrorCode, int]:
-        """Write a batch; gives the code and the offset."""
-        me = me or self.me
-        batch = batch_of(
-            *values,
-            producer_id=me.producer_id,
-            producer_epoch=me.epoch,
-            base_sequence=sequence,
-            is_transactional=transactional,
-        )
-        request = produce_request(topic, {partition: batch})
-        request.transactional_id = self.transactional_id
-
-        def ask() -> tuple[ErrorCode, int]:
-            (answer,) = self.talk.ask(request, version).responses
-            (answered,) = answer.partition_responses
-            return code(answered), answered.base_offset
-
-        return until_settled(ask)
-
-    def end(
-        self, *, commit: bool, version: int = 5, me: Producer | None = None
-    ) -> tuple[ErrorCode, Producer]:
-        me = me or self.me
-        request = messages.EndTxnRequest(self.transactional_id, *me, commit)
-
-        def ask() -> tuple[ErrorCode, Producer]:
-            answer = self.talk.ask(request, version)
-            return code(answer), Producer(answer.producer_id, answer.producer_epoch)
-
-        error, given = until_settled(ask)
-        if error is OK and version >= 5:
-            self.me = given
-        return error, given
-
-    def describe(self) -> Any:  # noqa: ANN401 - the message
-        request = messages.DescribeTransactionsRequest([self.transactional_id])
-        (state,) = self.talk.ask(request, 0).transaction_states
-        return state
-
-    def wait_for(self, *labels: str) -> None:
-        """Wait until the id is in one of these states."""
-        end_s = time.monotonic() + _WITHIN_S
-        while self.describe().transaction_state not in labels:
-            assert time.monotonic() < end_s, self.describe()
-            time.sleep(0.002)
 
 
 @pytest.fixture
