@@ -94,8 +94,10 @@ Commands that talk to a broker work against Apache Kafka as well. They find thei
 order: `--bootstrap`, the variable `HEADWATER_BOOTSTRAP`, the broker that runs on
 `./headwater-data`, `localhost:9092`.
 
-With `--json` a list is one document, and a stream is one document a line. A failure is one
-document on standard error. The [exit codes](exit-codes.md) are a promise to scripts."""
+With `--json` a list is one document, and a stream is one document a line. Standard error is JSON
+too, a document a line: `{"note": ...}` and `{"warning": ...}` on the way, `{"summary": ...}` behind
+a stream (`--quiet` leaves it out), `{"error": ...}` after a failure. The [exit codes](exit-codes.md)
+are a promise to scripts."""
 
 
 def _cli() -> Iterator[str]:

@@ -8,13 +8,15 @@ import shlex
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 
-from headwater.cli.errors import Exit
+from headwater.base.errors import ErrorCode, KafkaError
+from headwater.cli.errors import Exit, tell
 from headwater.cli.program import COMMON_SETTINGS, program
 from tests.cli.runner import Runner
 
@@ -179,10 +181,48 @@ def test_no_arguments_show_help_as_an_error(lone_cli: Runner) -> None:
     assert "headwater up" in result.stderr
 
 
-def test_a_bad_address_is_told(lone_cli: Runner) -> None:
-    result = lone_cli.run("topic", "ls", "-b", "here:there")
-    assert result.code != 0
+BAD_ADDRESSES = ("here:there", "foo:", ":9092", "foo:0", "foo:99999", "http://foo:9092", "::1")
+
+
+@pytest.mark.parametrize("address", BAD_ADDRESSES)
+@pytest.mark.parametrize("path", ["topic ls", "doctor"])
+def test_a_bad_address_is_wrong_usage(lone_cli: Runner, path: str, address: str) -> None:
+    result = lone_cli.run(*path.split(), "-b", address)
+    assert result.code == Exit.USAGE
+    assert result.stdout == b""
+    assert repr(address) in result.stderr
     assert "HOST:PORT" in result.stderr
+
+
+def test_a_bad_address_in_the_environment_is_wrong_usage(
+    lone_cli: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADWATER_BOOTSTRAP", "foo:")
+    assert lone_cli.run("topic", "ls", "--json").error()["code"] == "USAGE"
+
+
+@pytest.mark.parametrize(
+    "greeting",
+    [b"SSH-2.0-OpenSSH_9.2\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\0\0\0\x08ELF...OK", b""],
+    ids=["ssh", "http", "garbage", "hangs up"],
+)
+def test_a_port_that_is_no_brokers_is_6_and_said_so(lone_cli: Runner, greeting: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def greet() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(greeting)
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        error = lone_cli.run("topic", "ls", "--json", "-b", address).error()
+        thread.join()
+    assert error["code"] == "BROKER_UNREACHABLE"
+    assert f"{address} does not answer as a Kafka broker does" in error["message"]
+    assert "--bootstrap HOST:PORT" in error["hint"]
 
 
 def test_version(lone_cli: Runner) -> None:
@@ -262,3 +302,25 @@ def test_colours_at_a_terminal_unless_forbidden(
 def test_errors_are_one_json_object(lone_cli: Runner) -> None:
     result = lone_cli.run("topic", "ls", "-b", "127.0.0.1:1", "--json")
     assert set(json.loads(result.stderr)["error"]) == {"code", "message", "hint"}
+
+
+@pytest.mark.parametrize("code", [code for code in ErrorCode if code != ErrorCode.NONE])
+def test_whatever_a_broker_refuses_has_a_next_step(
+    code: ErrorCode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tell(KafkaError(code), as_json=True)
+    told = json.loads(capsys.readouterr().err)["error"]
+    assert "headwater " in told["hint"] or code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def test_bad_names_and_configs_say_what_is_allowed(cli: Runner, name: str) -> None:
+    cli.ok("topic", "create", name)
+    for arguments, hint in (
+        (["topic", "create", "bad name!"], "letters, digits"),
+        (["topic", "create", f"{name}-2", "-c", "retention.ms=banana"], "headwater topic config"),
+        (["topic", "create", f"{name}-2", "-c", "no.such.config=1"], "headwater topic config"),
+        (["topic", "config", name, "cleanup.policy=maybe"], "headwater topic config"),
+    ):
+        result = cli.run(*arguments, "--json")
+        assert result.code == Exit.USAGE, result.stderr
+        assert hint in result.error()["hint"]

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, Producer, TopicPartition
 
 from headwater.cli.errors import Exit
 from headwater.cli.lag import Retention, time_left
@@ -181,6 +181,21 @@ def test_seek_can_be_limited(cli: Runner, bootstrap: str, topic: str, name: str)
     commit(bootstrap, name, topic, [4, 10])
     cli.ok("group", "seek", name, "--to", "beginning", "--topic", f"{topic}:1", "--apply")
     assert committed(bootstrap, name, topic, 2) == [4, 0]
+
+
+def test_seek_tells_what_it_left_alone(cli: Runner, bootstrap: str, topic: str, name: str) -> None:
+    commit(bootstrap, name, topic, [4])
+    moved = cli.ok("group", "seek", name, "--to", "beginning", "--apply")
+    assert f"{topic} 1 left alone, nothing was ever committed there" in moved.stderr
+    assert f"--topic {topic}" in moved.stderr
+    assert committed(bootstrap, name, topic, 2) == [0, OFFSET_INVALID]
+    told = cli.ok("group", "seek", name, "--by", "1", "--json").json()
+    assert [each["partition"] for each in told["partitions"]] == [0]
+    assert told["left_alone"] == [{"topic": topic, "partition": 1}]
+    everywhere = cli.ok("group", "seek", name, "--to", "2", "--topic", topic, "--apply", "--json")
+    assert everywhere.json()["left_alone"] == []
+    assert committed(bootstrap, name, topic, 2) == [2, 2]
+    assert "left alone" not in cli.ok("group", "seek", name, "--to", "end").stderr
 
 
 def test_seek_begins_a_group_that_does_not_exist(

@@ -106,7 +106,9 @@ def damage(cli: Runner, file: Path) -> list[dict[str, Any]]:
     """Return the entries of a file that must be damaged."""
     result = cli.run("log", "dump", "--json", str(file))
     assert result.code == Exit.BAD_DATA, result.text
-    return [entry for entry in result.json_lines() if "damage" in entry]
+    found = [entry for entry in result.json_lines() if "damage" in entry]
+    assert json.loads(result.stderr) == {"summary": {"damaged": len(found)}}
+    return found
 
 
 def test_a_flipped_bit_is_found_and_the_rest_still_read(lone_cli: Runner, tmp_path: Path) -> None:

@@ -113,6 +113,19 @@ def test_a_record_that_is_too_large_is_bad_data(cli: Runner, name: str) -> None:
     cli.ok("topic", "create", name, "-c", "max.message.bytes=2000")
     result = cli.run("produce", name, stdin=b"x" * 5000 + b"\n")
     assert result.code == Exit.BAD_DATA
+    assert f"headwater topic config {name} max.message.bytes=" in result.stderr
+
+
+def test_a_line_without_an_end_is_named_and_those_before_it_are_written(
+    cli: Runner, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.cli.produce._LINE_BYTES_MAX", 600_000)
+    cli.ok("topic", "create", name)
+    refused = cli.run("produce", name, stdin=b"one\n" + b"y" * 600_000 + b"\n" + b"x" * 900_000)
+    assert refused.code == Exit.BAD_DATA
+    assert "line 3: more than 600,000 bytes" in refused.stderr
+    assert "the 2 before it are written" in refused.stderr
+    assert [len(line) for line in cli.ok("tail", name, "-e").lines] == [3, 600_000]
 
 
 def acknowledged(stderr: str) -> int:
@@ -138,7 +151,7 @@ def test_what_a_refused_record_leaves_behind_is_counted(
     sizes = [5_000 if number == too_large_at else 5 for number in range(3)]
     refused = cli.run("produce", name, "--json", "--keep-partitions", stdin=records(*sizes))
     assert refused.code == Exit.BAD_DATA
-    assert "headwater tail" in refused.error()["hint"]
+    assert f"headwater tail {name}" in refused.error()["hint"]
     written = cli.ok("tail", name, "-e").lines
     assert acknowledged(refused.stderr) == len(written) - 3 == 2
 
@@ -346,6 +359,20 @@ def test_tail_says_what_it_did_not_show(cli: Runner, numbers: str) -> None:
     assert where.lines == ["8", "9"]
     assert where.stderr == f"2 records of {numbers}; 10 scanned\n"
     assert cli.ok("tail", numbers, "-e", "-q").stderr == ""
+
+
+def test_beside_json_there_is_only_json(cli: Runner, numbers: str) -> None:
+    cli.ok("topic", "trim", numbers, "--before", "4", "--yes")
+    shown = cli.ok(
+        "tail", numbers, "--from", "1", "-e", "--json", "--where", "value > 4", "-n", "2"
+    )
+    assert [record["offset"] for record in shown.json_lines()] == [5, 6]
+    note, summary = map(json.loads, shown.stderr.splitlines())
+    assert note == {"note": f"{numbers}-0 has offsets 4 to 10: 1 became 4"}
+    facts = summary["summary"]
+    assert facts.pop("scanned") >= 3
+    assert facts == {"topics": [numbers], "records": 2, "stopped_at_limit": True, "lost": 0}
+    assert cli.ok("tail", numbers, "-e", "--json", "-q").stderr == ""
 
 
 def test_an_offset_that_is_gone_is_reported(cli: Runner, numbers: str) -> None:

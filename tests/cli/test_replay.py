@@ -1,5 +1,7 @@
 """`headwater replay`: the copy has all of the range, and the source is untouched."""
 
+import json
+
 import pytest
 from confluent_kafka import Producer
 
@@ -63,6 +65,14 @@ def test_a_range_is_copied(
     report = cli.ok("replay", source, "--into", f"{name}-part", *bounds, "--json").json()
     assert report["copied"] == expected
     assert len(cli.ok("tail", f"{name}-part", "-e").lines) == expected
+
+
+def test_what_replay_remarks_beside_json_is_json(cli: Runner, source: str, name: str) -> None:
+    told = cli.ok("replay", source, "--into", f"{name}-late", "--from", "1000000", "--json")
+    assert told.json()["copied"] == 0
+    remarks = [json.loads(line) for line in told.stderr.splitlines()]
+    assert remarks
+    assert all("became" in remark["note"] for remark in remarks)
 
 
 def test_an_existing_target_wants_append(cli: Runner, source: str, name: str) -> None:

@@ -178,6 +178,17 @@ def test_a_newer_layout_is_refused(tmp_path: Path) -> None:
         assert "layout 99" in json.loads(up.lines[-1])["error"]["message"]
 
 
+@pytest.mark.parametrize("place", ["afile", "afile/below/it"])
+def test_a_file_is_no_data_directory(lone_cli: Runner, tmp_path: Path, place: str) -> None:
+    (tmp_path / "afile").write_text("precious")
+    refused = lone_cli.run("up", "--data", place, "--json")
+    assert refused.code == Exit.ENVIRONMENT
+    assert refused.error()["code"] == "NOT_A_DIRECTORY"
+    assert refused.error()["message"].startswith("afile is a file")
+    assert "headwater up --data DIR" in refused.error()["hint"]
+    assert (tmp_path / "afile").read_text() == "precious"
+
+
 def test_a_taken_port_is_refused(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

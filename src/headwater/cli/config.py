@@ -42,7 +42,7 @@ def show(
     as_json: bool,
 ) -> None:
     """Show the settings `headwater up` would use here: file, environment and flags together."""
-    loaded = read_settings(parse_pairs(pairs, "--set"), file)
+    loaded = read_settings(parse_pairs(pairs, "--set"), file, as_json=as_json)
     rows = [
         each
         for each in loaded.show()

@@ -24,7 +24,13 @@ from headwater.base.disk import File, RealDisk
 from headwater.base.errors import HeadwaterError
 from headwater.cli import output, run_file
 from headwater.cli.errors import Exit
-from headwater.cli.options import BOOTSTRAP_VARIABLE, broker_address, examples, json_option
+from headwater.cli.options import (
+    BOOTSTRAP_VARIABLE,
+    broker_address,
+    check_bootstrap,
+    examples,
+    json_option,
+)
 from headwater.cli.settings import CONFIG_HELP, read_settings
 from headwater.delivery.client import admin
 from headwater.delivery.client.cluster import Cluster
@@ -64,7 +70,13 @@ class Finding(NamedTuple):
 @click.option("--data", metavar="DIR", help="[default: as headwater up would choose]")
 @click.option("--listen", metavar="HOST:PORT", help="[default: as headwater up would choose]")
 @click.option("--config", metavar="FILE", help=CONFIG_HELP)
-@click.option("-b", "--bootstrap", metavar="HOST:PORT", envvar=BOOTSTRAP_VARIABLE)
+@click.option(
+    "-b",
+    "--bootstrap",
+    metavar="HOST:PORT",
+    envvar=BOOTSTRAP_VARIABLE,
+    callback=check_bootstrap,
+)
 @json_option
 def doctor(
     *,
@@ -78,7 +90,8 @@ def doctor(
 
     Ends with exit code 8 if there is a problem; warnings alone end with 0.
     """
-    settings = read_settings({"log.dirs": data, "listeners": listen}, config).settings
+    flags = {"log.dirs": data, "listeners": listen}
+    settings = read_settings(flags, config, as_json=as_json).settings
     findings = []
     for finding in _examine(settings.log_dirs, settings.listen_address, bootstrap):
         findings.append(finding)

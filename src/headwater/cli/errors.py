@@ -106,6 +106,36 @@ _EXITS = {
     },
     Exit.ENVIRONMENT: {ErrorCode.KAFKA_STORAGE_ERROR},
 }
+# The next step after what a broker refused, where whoever asked knows no better one.
+_HINTS = {
+    ErrorCode.INVALID_TOPIC_EXCEPTION: (
+        "a name has letters, digits, '.', '_' and '-', at most 249 of them"
+    ),
+    ErrorCode.INVALID_CONFIG: (
+        "all configs with their values, of a topic that exists: headwater topic config TOPIC --all"
+    ),
+    ErrorCode.INVALID_PARTITIONS: "see how many there are: headwater topic describe TOPIC",
+    ErrorCode.INVALID_REPLICATION_FACTOR: (
+        "leave --replicas out, or ask for no more than there are brokers: headwater status"
+    ),
+    ErrorCode.INVALID_GROUP_ID: "all groups: headwater group ls",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "all topics: headwater topic ls",
+    ErrorCode.UNKNOWN_TOPIC_ID: "all topics: headwater topic ls",
+    ErrorCode.GROUP_ID_NOT_FOUND: "all groups: headwater group ls",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "see it with: headwater topic describe TOPIC",
+    ErrorCode.NON_EMPTY_GROUP: "stop its members first: headwater group describe GROUP",
+    ErrorCode.UNKNOWN_MEMBER_ID: "somebody is in the group: headwater group describe GROUP",
+    ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "see who reads it: headwater group describe GROUP",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "see which offsets there are: headwater topic describe TOPIC",
+    ErrorCode.MESSAGE_TOO_LARGE: (
+        "raise the topic's limit: headwater topic config TOPIC max.message.bytes=10MiB"
+    ),
+    ErrorCode.RECORD_LIST_TOO_LARGE: (
+        "raise the topic's limit: headwater topic config TOPIC max.message.bytes=10MiB"
+    ),
+    ErrorCode.KAFKA_STORAGE_ERROR: "look at the disk and the limits there: headwater doctor",
+}
+_HINT_FOR_THE_REST = "the broker's log may tell more; what runs here: headwater doctor"
 _EXIT_OF_CODE = {code: exit_code for exit_code, codes in _EXITS.items() for code in codes}
 
 
@@ -129,8 +159,14 @@ def judge(error: HeadwaterError) -> tuple[Exit, str]:
 def tell(error: HeadwaterError, *, as_json: bool) -> Exit:
     """Say on standard error what failed and what to do; return the exit code."""
     exit_code, name = judge(error)
-    _write(name, error.message, error.hint, as_json=as_json)
+    _write(name, error.message, error.hint or _hint(error), as_json=as_json)
     return exit_code
+
+
+def _hint(error: HeadwaterError) -> str:
+    if isinstance(error, KafkaError):
+        return _HINTS.get(error.code, _HINT_FOR_THE_REST)
+    return _HINT_FOR_THE_REST if isinstance(error, BrokerUnreachableError) else ""
 
 
 def tell_usage(error: click.ClickException, *, as_json: bool) -> Exit:

@@ -277,7 +277,16 @@ def seek(
         resolved = positions.shift(session.cluster, places, committed, shift)
     if apply:
         admin.commit_offsets(session.cluster, name, resolved.offsets)
-    _tell_seek(session, name, committed, resolved, applied=apply)
+    left_alone = [] if wanted else _uncommitted(session, committed)
+    _tell_seek(session, name, committed, resolved, left_alone, applied=apply)
+
+
+def _uncommitted(session: Session, committed: Mapping[Place, int]) -> list[Place]:
+    """Return the partitions of the group's topics in which it has never committed anything."""
+    known = session.cluster.topics()
+    topics = sorted({topic for topic, _ in committed} & set(known))
+    places = [place for topic in topics for place in positions.places_of(known[topic])]
+    return [place for place in places if place not in committed]
 
 
 def _chosen(session: Session, wanted: tuple[str, ...]) -> list[Place]:
@@ -312,6 +321,7 @@ def _tell_seek(
     name: str,
     committed: Mapping[Place, int],
     resolved: positions.Resolved,
+    left_alone: list[Place],
     *,
     applied: bool,
 ) -> None:
@@ -321,7 +331,15 @@ def _tell_seek(
     ]
     if session.as_json:
         output.document(
-            {"group": name, "applied": applied, "moved": resolved.moved, "partitions": rows}
+            {
+                "group": name,
+                "applied": applied,
+                "moved": resolved.moved,
+                "partitions": rows,
+                "left_alone": [
+                    {"topic": topic, "partition": number} for topic, number in left_alone
+                ],
+            }
         )
         return
     output.table(
@@ -330,6 +348,12 @@ def _tell_seek(
     )
     for moved in resolved.moved:
         output.note(f"note: {moved}")
+    for topic in dict.fromkeys(topic for topic, _ in left_alone):
+        numbers = ", ".join(str(number) for each, number in left_alone if each == topic)
+        output.note(
+            f"note: {topic} {numbers} left alone, nothing was ever committed there; "
+            f"to move all of it: --topic {topic}"
+        )
     if not applied:
         output.note("nothing was changed yet; do it with --apply")
 

@@ -68,7 +68,8 @@ def dump(*, files: tuple[str, ...], batches: bool, as_json: bool) -> int:
             else:
                 output.say(dump_entries.as_text(entry))
     if damaged:
-        output.note(f"{output.count(damaged, 'damaged place')} found")
+        found = f"{output.count(damaged, 'damaged place')} found"
+        output.summary({"damaged": damaged}, found, as_json=as_json)
     return Exit.BAD_DATA if damaged else Exit.DONE
 
 

@@ -11,11 +11,12 @@ from typing import Any, Self
 
 import click
 
+from headwater.base.errors import HeadwaterError
 from headwater.base.settings import TOPIC_SETTINGS
 from headwater.base.settings.setting import nearest
 from headwater.cli import output, run_file
 from headwater.cli.errors import CommandError, Exit
-from headwater.delivery.client.cluster import Cluster, TopicInfo
+from headwater.delivery.client.cluster import Cluster, TopicInfo, parse_addresses
 
 BOOTSTRAP_VARIABLE = "HEADWATER_BOOTSTRAP"
 _FALLBACK = "localhost:9092"
@@ -123,11 +124,27 @@ class Number(click.ParamType):  # type: ignore[type-arg]  # generic in newer ver
 
 Command = Callable[..., Any]
 
+
+def check_bootstrap(
+    ctx: click.Context,  # noqa: ARG001 - the signature is click's
+    param: click.Parameter,  # noqa: ARG001 - as above
+    value: str | None,
+) -> str | None:
+    """Refuse what can be no broker's address as wrong usage, before anything is done."""
+    if value:
+        try:
+            parse_addresses(value)
+        except HeadwaterError as error:
+            raise click.BadParameter(f"{error.message}: {error.hint}") from None
+    return value
+
+
 _BOOTSTRAP = click.option(
     "-b",
     "--bootstrap",
     metavar="HOST:PORT",
     envvar=BOOTSTRAP_VARIABLE,
+    callback=check_bootstrap,
     help="The broker. [default: the one of ./headwater-data, else localhost:9092; "
     f"${BOOTSTRAP_VARIABLE}]",
 )

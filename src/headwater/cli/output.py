@@ -45,6 +45,16 @@ def note(text: str) -> None:
     print(text, file=sys.stderr, flush=True)  # noqa: T201 - the terminal is where it belongs
 
 
+def remark(kind: str, text: str, *, as_json: bool) -> None:
+    """Print a note or a warning beside the data, in the form that whoever reads it expects."""
+    note(json.dumps({kind: text}, ensure_ascii=False) if as_json else f"{kind}: {text}")
+
+
+def summary(facts: Mapping[str, object], sentence: str, *, as_json: bool) -> None:
+    """Print, beside the data, how much it was."""
+    note(json.dumps({"summary": facts}, ensure_ascii=False) if as_json else sentence)
+
+
 def document(value: object) -> None:
     """Print one JSON document; indented where a person looks at it."""
     indent = 2 if sys.stdout.isatty() else None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import click
 
-from headwater.base.errors import KafkaError
+from headwater.base.errors import ErrorCode, KafkaError
 from headwater.base.record.codecs import Codec
 from headwater.cli import formats, output
 from headwater.cli.errors import CommandError, Exit
@@ -143,7 +143,7 @@ class _Writing:
         self, producer: Producer, topic: str, partition: int | None, *, keep_partitions: bool
     ) -> None:
         self._producer = producer
-        self._topic = topic
+        self.topic = topic
         self._partition = partition
         self._keep_partitions = keep_partitions
         self.count = 0
@@ -155,7 +155,7 @@ class _Writing:
         if partition is None and self._keep_partitions:
             partition = entry.partition
         self._producer.send(
-            self._topic,
+            self.topic,
             entry.value,
             key=entry.key,
             headers=entry.headers,
@@ -192,6 +192,7 @@ def _copy(writing: _Writing, read: Callable[[bytes], Entry], *, quiet: bool) -> 
                 number += 1
                 done += len(line) + 1
                 try:
+                    _check_length(line)
                     entry = read(line)
                 except ValueError as error:
                     raise _bad_line(writing, number, error) from error
@@ -204,10 +205,22 @@ def _copy(writing: _Writing, read: Callable[[bytes], Entry], *, quiet: bool) -> 
         writing.settle()
         known = output.count(writing.count, "record")
         error.message += f" (after line {number}; {known} acknowledged)"
-        error.hint = error.hint or "what was written stays; see it with: headwater tail TOPIC -e"
+        error.hint = error.hint or _next_step(error, writing.topic)
         raise
     finally:
         bar.close()
+
+
+def _next_step(error: KafkaError | BrokerUnreachableError, topic: str) -> str:
+    stays = f"what was written stays; see it with: headwater tail {topic} -e"
+    if isinstance(error, KafkaError) and error.code == ErrorCode.MESSAGE_TOO_LARGE:
+        return f"headwater topic config {topic} max.message.bytes=10MiB raises the limit; {stays}"
+    return stays
+
+
+def _check_length(line: bytes) -> None:
+    if len(line) > _LINE_BYTES_MAX:
+        raise ValueError(f"more than {_LINE_BYTES_MAX:,} bytes without an end")
 
 
 def _bad_line(writing: _Writing, number: int, error: ValueError) -> CommandError:
@@ -221,8 +234,11 @@ def _bad_line(writing: _Writing, number: int, error: ValueError) -> CommandError
 
 
 def _line_groups(descriptor: int) -> Iterator[list[bytes]]:
-    """Yield lines as they come, and an empty list whenever no more are coming just now."""
-    rest = b""
+    """Yield lines as they come, and an empty list whenever no more are coming just now.
+
+    A line that is too long is the last: nothing behind it is looked at.
+    """
+    begun = _BegunLine()
     idle = True
     while True:
         if not idle and not select.select([descriptor], [], [], _IDLE_S)[0]:
@@ -232,12 +248,35 @@ def _line_groups(descriptor: int) -> Iterator[list[bytes]]:
         if not data:
             break
         idle = False
-        *lines, rest = (rest + data).split(b"\n")
-        if len(rest) > _LINE_BYTES_MAX:
-            raise CommandError(
-                Exit.BAD_DATA, "LINE_TOO_LONG", f"a line has more than {_LINE_BYTES_MAX:,} bytes"
-            )
+        lines = begun.add(data)
+        if begun.size_bytes > _LINE_BYTES_MAX:
+            yield [*lines, begun.take()]
+            return
         if lines:
             yield lines
-    if rest:
-        yield [rest]
+    if begun.size_bytes:
+        yield [begun.take()]
+
+
+class _BegunLine:
+    """The part of a line that has come; in pieces, so that a long one is joined only once."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self.size_bytes = 0
+
+    def add(self, data: bytes) -> list[bytes]:
+        """Take what has come; return the lines that are whole by now."""
+        *lines, rest = data.split(b"\n")
+        if lines:
+            lines[0] = self.take() + lines[0]
+        self._pieces.append(rest)
+        self.size_bytes += len(rest)
+        return lines
+
+    def take(self) -> bytes:
+        """Return the part and begin anew."""
+        line = b"".join(self._pieces)
+        self._pieces.clear()
+        self.size_bytes = 0
+        return line

@@ -76,25 +76,30 @@ def replay(  # noqa: PLR0913 - one argument per option
     ends = positions.resolve(session.cluster, places, positions.parse(end)).offsets
     starts = positions.resolve(session.cluster, places, positions.parse(start))
     for moved in starts.moved:
-        output.note(f"note: {moved}")
+        output.remark("note", moved, as_json=session.as_json)
     _prepare_target(session, info, target, parse_configs(pairs), append=append)
     same_partitions = len(session.cluster.topic(target).partitions) == len(info.partitions)
     reader = RangeReader(
         session.cluster,
         starts.offsets,
         ends,
-        on_loss=lambda text: output.note(f"warning: {text}"),
+        on_loss=lambda text: output.remark("warning", text, as_json=session.as_json),
     )
     total = sum(max(0, ends[place] - starts.offsets[place]) for place in places)
-    copied = _copy(
-        reader,
-        Producer(session.cluster, codec=Codec.NONE),
-        target,
-        predicate,
-        Progress(f"{source} -> {target}", unit="records", quiet=quiet),
-        total=total,
-        same_partitions=same_partitions,
-    )
+    try:
+        copied = _copy(
+            reader,
+            Producer(session.cluster, codec=Codec.NONE),
+            target,
+            predicate,
+            Progress(f"{source} -> {target}", unit="records", quiet=quiet),
+            total=total,
+            same_partitions=same_partitions,
+        )
+    except KeyboardInterrupt:
+        part = f"interrupted: {target} holds only a part of the range"
+        output.remark("warning", part, as_json=session.as_json)
+        raise
     session.tell(
         {
             "source": source,
@@ -163,9 +168,6 @@ def _copy(
                 copied += 1
             bar.show(reader.scanned, total)
         producer.flush()
-    except KeyboardInterrupt:
-        output.note(f"interrupted: {target} holds only a part of the range")
-        raise
     finally:
         bar.close()
     return copied

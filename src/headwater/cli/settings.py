@@ -19,7 +19,9 @@ DEFAULT_CONFIG = "headwater.toml"
 CONFIG_HELP = f"Settings in TOML.  [default: ./{DEFAULT_CONFIG}, if there is one]"
 
 
-def read_settings(flags: Mapping[str, object], config: str | None) -> Loaded:
+def read_settings(
+    flags: Mapping[str, object], config: str | None, *, as_json: bool = False
+) -> Loaded:
     """Gather the settings; warnings go to standard error."""
     files = [config] if config else [DEFAULT_CONFIG] if Path(DEFAULT_CONFIG).exists() else []
     environment = {name: text for name, text in os.environ.items() if name != BOOTSTRAP_VARIABLE}
@@ -28,5 +30,5 @@ def read_settings(flags: Mapping[str, object], config: str | None) -> Loaded:
     except HeadwaterError as error:
         raise CommandError(Exit.USAGE, "INVALID_SETTING", error.message, hint=error.hint) from error
     for warning in loaded.warnings:
-        output.note(f"warning: {warning}")
+        output.remark("warning", warning, as_json=as_json)
     return loaded

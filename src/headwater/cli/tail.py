@@ -97,7 +97,17 @@ def tail(  # noqa: PLR0913 - one argument per option
     finally:
         source.close()
     if not quiet:
-        output.note(_summary(topics, source, shown, filtered=where is not None))
+        output.summary(
+            {
+                "topics": topics,
+                "records": shown.count,
+                "scanned": source.scanned,
+                "stopped_at_limit": shown.full,
+                "lost": source.lost,
+            },
+            _summary(topics, source, shown, filtered=where is not None),
+            as_json=session.as_json,
+        )
     return Exit.INTERRUPTED if interrupted else Exit.DONE
 
 
@@ -185,13 +195,13 @@ class _RangeSource:
         to = None if bound is None else positions.resolve(cluster, places, positions.parse(bound))
         starts = positions.resolve(cluster, places, positions.parse(begin))
         for moved in starts.moved:
-            output.note(f"note: {moved}")
+            output.remark("note", moved, as_json=session.as_json)
         self.scanned = self.lost = 0
         self._reader = RangeReader(
             cluster,
             starts.offsets,
             None if to is None else to.offsets,
-            on_loss=lambda text: output.note(f"warning: {text}"),
+            on_loss=lambda text: output.remark("warning", text, as_json=session.as_json),
         )
 
     @property
@@ -238,6 +248,7 @@ class _GroupSource:
             session.cluster, group, topics, from_start=position.kind is Kind.EARLIEST
         )
         self._joined = False
+        self._as_json = session.as_json
         self.scanned = self.lost = 0
 
     @property
@@ -259,7 +270,8 @@ class _GroupSource:
         except KafkaError as error:
             if error.code not in REJOIN:
                 raise
-            output.note("note: the group rebalances; what was shown last may be shown again")
+            again = "the group rebalances; what was shown last may be shown again"
+            output.remark("note", again, as_json=self._as_json)
 
     def close(self) -> None:
         self._member.close()

@@ -78,9 +78,10 @@ def up(
         "advertised.listeners": advertise,
         "headwater.insecure": True if insecure else None,
     }
-    loaded = read_settings(flags, config)
+    loaded = read_settings(flags, config, as_json=as_json)
     _check_platform()
     _check_address(loaded)
+    _check_directory(loaded.settings.log_dirs)
     _raise_file_limit()
     # Until it is ready there is nothing to end gracefully: recovery begins anew next time.
     signal.signal(signal.SIGINT, _interrupt)
@@ -107,6 +108,21 @@ def _check_address(loaded: Loaded) -> None:
         f"{host or 'every address'} can be reached by other machines, and nothing is protected yet",
         hint="add --insecure if the network is safe, or listen on 127.0.0.1",
     )
+
+
+def _check_directory(data_directory: str) -> None:
+    """Refuse a place where no directory can be, in words that need no knowledge of errno."""
+    path = Path(data_directory)
+    for each in (path, *path.parents):
+        if each.exists():
+            if not each.is_dir():
+                raise CommandError(
+                    Exit.ENVIRONMENT,
+                    "NOT_A_DIRECTORY",
+                    f"{each} is a file, and a broker keeps its data in a directory",
+                    hint="name a directory, which need not exist yet: headwater up --data DIR",
+                )
+            return
 
 
 def _is_loopback(host: str) -> bool:

@@ -53,11 +53,14 @@ def parse_addresses(bootstrap: str) -> list[tuple[str, int]]:
         host, colon, port = text.strip().rpartition(":")
         if not colon:
             host, port = port, str(_DEFAULT_PORT)
-        if not host or not port.isdigit() or not 0 < int(port) < 1 << 16:
+        bare = host.removeprefix("[").removesuffix("]")
+        # Colons need brackets around them, and a slash is from a web address.
+        is_host = bare and "/" not in host and (":" not in host or host == f"[{bare}]")
+        if not is_host or not port.isdigit() or not 0 < int(port) < 1 << 16:
             raise HeadwaterError(
                 f"{text.strip()!r} is no broker address", hint="write HOST:PORT, as localhost:9092"
             )
-        found.append((host.removeprefix("[").removesuffix("]"), int(port)))
+        found.append((bare, int(port)))
     return found
 
 

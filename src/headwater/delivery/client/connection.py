@@ -53,6 +53,17 @@ class Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             self.versions = self._ask_versions()
+        except BrokerTimeoutError:
+            self.close()
+            raise
+        except BrokerUnreachableError as error:
+            raise self._broken(
+                BrokerUnreachableError(
+                    f"{self.address} does not answer as a Kafka broker does: {error.message}",
+                    hint="is it another service's port, or one with TLS or SASL? name a plain one "
+                    "with --bootstrap HOST:PORT",
+                )
+            ) from error
         except BaseException:
             self.close()
             raise
