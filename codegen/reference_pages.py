@@ -96,8 +96,8 @@ order: `--bootstrap`, the variable `HEADWATER_BOOTSTRAP`, the broker that runs o
 
 With `--json` a list is one document, and a stream is one document a line. Standard error is JSON
 too, a document a line: `{"note": ...}` and `{"warning": ...}` on the way, `{"summary": ...}` behind
-a stream (`--quiet` leaves it out), `{"error": ...}` after a failure. The [exit codes](exit-codes.md)
-are a promise to scripts."""
+a stream (`--quiet` leaves it out), `{"error": ...}` after a failure. The
+[exit codes](exit-codes.md) are a promise to scripts."""
 
 
 def _cli() -> Iterator[str]:
