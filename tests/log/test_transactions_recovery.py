@@ -1,6 +1,7 @@
 """The index of aborted transactions: when its file exists, and what becomes of a wrong one."""
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
@@ -16,16 +17,18 @@ from tests.log.test_transactions import end, send
 HOUR_MS = 3_600_000
 
 
-def live(log: PartitionLog, *, segments: int, seed: int = 0) -> list[TxnIndexEntry]:
-    """Let five producers begin and end transactions; return what the indexes have to hold."""
+def live(
+    log: PartitionLog, *, segments: int, seed: int = 0, producers: Sequence[int] = range(5)
+) -> list[TxnIndexEntry]:
+    """Let producers begin and end transactions; return what the indexes have to hold."""
     chance = random.Random(seed)
-    sequences = dict.fromkeys(range(5), 0)
+    sequences = dict.fromkeys(producers, 0)
     opened: dict[int, int] = {}
     expected: list[TxnIndexEntry] = []
     while len(base_offsets(log)) < segments or opened:
         producer = chance.choice(list(opened)) if len(base_offsets(log)) >= segments else -1
         if producer < 0:
-            producer = chance.randrange(5)
+            producer = chance.choice(producers)
             opened.setdefault(producer, send(log, producer, sequences[producer]).base_offset)
             sequences[producer] += 1
         if chance.random() < 0.4:
