@@ -12,6 +12,8 @@ from headwater.delivery.client.admin import EARLIEST, LATEST, TOPIC_RESOURCE
 from headwater.delivery.client.cluster import Cluster
 from headwater.delivery.client.producer import Producer
 from headwater.delivery.wire.kafka import messages
+from tests.contracts.kit import Talk
+from tests.contracts.members import leave, stable, wait_for_coordinator
 from tests.delivery.client.scripted_broker import ScriptedBroker, one_node
 
 FIND_COORDINATOR, OFFSET_FETCH, METADATA = 10, 9, 3
@@ -114,6 +116,19 @@ def test_offsets_of_a_group_that_nobody_is_in(cluster: Cluster, name: str) -> No
     with pytest.raises(KafkaError) as unknown:
         admin.delete_group(cluster, name)
     assert code_of(unknown) == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_a_member_whose_assignment_cannot_be_read(
+    cluster: Cluster, bootstrap: str, name: str
+) -> None:
+    """One such group must not hide all the others from whoever lists them."""
+    host, _, port = bootstrap.rpartition(":")
+    with Talk(host, int(port)) as talk:
+        wait_for_coordinator(talk)
+        member_id = stable(talk, name)
+        (member,) = admin.describe_group(cluster, name).members
+        assert (member.member_id, member.partitions) == (member_id, [])
+        leave(talk, name, (member_id, None))
 
 
 def test_members_of_a_group(cluster: Cluster, bootstrap: str, name: str) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from headwater.base.errors import RETRIABLE, ErrorCode, KafkaError
+from headwater.base.errors import RETRIABLE, ErrorCode, KafkaError, MalformedMessageError
 from headwater.delivery.client.assignment import decode_assignment
 from headwater.delivery.client.cluster import Cluster, Place
 from headwater.delivery.client.connection import Connection
@@ -292,12 +292,20 @@ def _classic_group(answer: Any) -> GroupInfo:  # noqa: ANN401 - a struct of Desc
             member.group_instance_id,
             member.client_id,
             member.client_host,
-            decode_assignment(member.member_assignment) if is_consumers else [],
+            _assigned(member.member_assignment) if is_consumers else [],
         )
         for member in answer.members
     ]
     state, protocol = answer.group_state, answer.protocol_data
     return GroupInfo(answer.group_id, state, answer.protocol_type, protocol, members)
+
+
+def _assigned(assignment: bytes) -> list[Place]:
+    """Read a member's partitions; what a foreign assignor writes in its own way counts as none."""
+    try:
+        return decode_assignment(assignment)
+    except MalformedMessageError:
+        return []
 
 
 def _describe_modern_group(coordinator: Connection, group: str) -> GroupInfo | None:
