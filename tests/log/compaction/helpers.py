@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from headwater.base.disk import Disk
 from headwater.base.record.batch import parse_header
+from headwater.base.record.control import CONTROL_ABORT, control_type
 from headwater.base.record.records import Record, build_batch, iterate
 from headwater.base.settings import TopicConfig
 from headwater.log.compaction.cleaner import clean
@@ -114,6 +115,26 @@ def records(log: PartitionLog) -> list[Record]:
         for record in iterate(batch)
         if record.offset >= log.log_start_offset
     ]
+
+
+def hidden_offsets(log: PartitionLog) -> list[int]:
+    """Return which records a reader of committed data skips, by the rule of Kafka's clients.
+
+    From the first offset of a listed transaction on a producer's transactional records are skipped,
+    until its next abort marker.
+    """
+    listed = sorted(log.aborted_transactions(0, log.log_end_offset), key=lambda one: one[1])
+    aborted: set[int] = set()
+    hidden: list[int] = []
+    for header, batch in read_batches(log):
+        while listed and listed[0].first_offset <= header.last_offset:
+            aborted.add(listed.pop(0).producer_id)
+        if header.is_control:
+            if any(control_type(record) == CONTROL_ABORT for record in iterate(batch)):
+                aborted.discard(header.producer_id)
+        elif header.is_transactional and header.producer_id in aborted:
+            hidden += [record.offset for record in iterate(batch)]
+    return hidden
 
 
 def damage(disk: Disk, path: str, at: int, flip: int) -> None:

@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from headwater.base.clock import Clock
+from headwater.base.disk import Disk, RealDisk
 from headwater.base.errors import StorageError
-from headwater.delivery.server.cleaners import Cleaner, Outcome
+from headwater.base.settings import BrokerSettings
+from headwater.delivery.server.cleaners import Cleaner, Outcome, ProcessCleaner, TurnCleaner
 from headwater.log.compaction.compaction import Compaction
 from headwater.log.compaction.job import Job
+from headwater.log.store import LogStore
 
 _log = logging.getLogger(__name__)
 
@@ -104,3 +107,27 @@ class Cleaning:
         self._timer.cancel()
         for cleaner in self.cleaners:
             cleaner.close()
+
+
+def start_cleaning(
+    loop: asyncio.AbstractEventLoop,
+    store: LogStore,
+    disk: Disk,
+    *,
+    settings: BrokerSettings,
+    clock: Clock,
+    on_failure: Callable[[StorageError], None],
+) -> Cleaning:
+    """Compact the topics of a store from now on, with as many cleaners as the settings say."""
+    cleaners = [
+        ProcessCleaner(loop) if isinstance(disk, RealDisk) else TurnCleaner(loop, disk)
+        for _ in range(settings.log_cleaner_threads)
+    ]
+    return Cleaning(
+        loop,
+        store.compaction,
+        cleaners,
+        clock=clock,
+        backoff_ms=settings.log_cleaner_backoff_ms,
+        on_failure=on_failure,
+    )

@@ -13,12 +13,11 @@ from collections.abc import Callable
 
 from headwater.base.chance import Chance
 from headwater.base.clock import Clock, Timer
-from headwater.base.disk import Disk, RealDisk
+from headwater.base.disk import Disk
 from headwater.base.settings import BrokerSettings
 from headwater.delivery.broker.broker import Broker
 from headwater.delivery.server.buffers import RequestMemory
-from headwater.delivery.server.cleaners import ProcessCleaner, TurnCleaner
-from headwater.delivery.server.cleaning import Cleaning
+from headwater.delivery.server.cleaning import Cleaning, start_cleaning
 from headwater.delivery.server.committer import Committer
 from headwater.delivery.server.dispatch import Dispatcher
 from headwater.delivery.server.gate import Gate
@@ -159,15 +158,12 @@ async def start_node(
         broker.start()
         node.host, node.port = listener.open(*listen)
         if settings.log_cleaner_enable:
-            node.cleaning = Cleaning(
+            node.cleaning = start_cleaning(
                 loop,
-                store.compaction,
-                [
-                    ProcessCleaner(loop) if isinstance(disk, RealDisk) else TurnCleaner(loop, disk)
-                    for _ in range(settings.log_cleaner_threads)
-                ],
+                store,
+                disk,
+                settings=settings,
                 clock=clock,
-                backoff_ms=settings.log_cleaner_backoff_ms,
                 on_failure=lambda error: disk_failed(OSError(errno.EIO, error.message)),
             )
     except BaseException:

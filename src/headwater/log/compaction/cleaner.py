@@ -14,7 +14,7 @@ wherever there is a disk.
 
 from collections.abc import Generator, Iterator, Sequence
 
-from headwater.base.disk import Disk, File, sync_names
+from headwater.base.disk import Disk, File
 from headwater.base.errors import CorruptRecordError
 from headwater.base.record.batch import parse_header
 from headwater.log.compaction.batches import WHOLE, BatchFilter
@@ -79,9 +79,6 @@ class _Pass:
             broken = yield from self._write(group)
             if broken is not None:
                 groups[:0] = self._without(group, broken, before)
-        if self._made:
-            # Else a crash could keep some of the files' later names without the others.
-            sync_names(self._disk, job.directory)
         return Cleaned(
             clean_offset=clean_offset,
             segments=self._made,

@@ -70,6 +70,8 @@ class Compaction:
         Args:
             now_ms: The calendar's time, against which records age.
         """
+        if self._upkeep.failed:
+            return None
         best: tuple[float, PartitionLog] | None = None
         for log in self._candidates():
             cleanable = self._measure(log, now_ms)

@@ -3,6 +3,7 @@
 This file alone decides in which order names change, so that a start finds the old segments or the
 new one, never some of each:
 
+    0  the directory is synced, so that every .cleaned name is there until it is changed
     1  .cleaned -> .swap, the directory is synced: from here on the new one counts. As long as one
        name still says .cleaned, a start removes them all
     2  the old segments -> .deleted, the directory is synced: a start would do the same, because it
@@ -46,6 +47,7 @@ def swap_in(disk: Disk, log: PartitionLog, new: NewSegment, *, due_ms: int) -> b
         return False
     paths = [f"{log.directory}/{offset_name(new.base_offset, suffix)}" for suffix in new.suffixes]
     try:
+        sync_names(disk, log.directory)
         for path in paths:
             disk.rename(path + CLEANED, path + SWAP)
     except OSError as error:
