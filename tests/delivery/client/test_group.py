@@ -4,12 +4,13 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer as ForeignConsumer
 from confluent_kafka import TopicPartition
 
-from headwater.base.errors import HeadwaterError
+from headwater.base.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.delivery.client import admin
 from headwater.delivery.client.cluster import Cluster
 from headwater.delivery.client.consumer import Message
@@ -157,6 +158,39 @@ def test_a_static_member_comes_back_to_its_partitions(
     names = {member.instance_id for member in admin.describe_group(cluster, topic).members}
     assert names == {"one", "two"}
     assert len(generation.members) == 2
+
+
+def test_a_static_member_that_was_replaced_ends(
+    bootstrap: str, cluster: Cluster, topic: str
+) -> None:
+    """Two processes by one name: the newer one has it, and the older one does not fight back."""
+    options: dict[str, Any] = {"session_timeout_ms": SESSION_MS, "instance_id": "only one"}
+    with Cluster(bootstrap) as older, Cluster(bootstrap) as newer:
+        first = GroupConsumer(older, topic, [topic], **options)
+        second = GroupConsumer(newer, topic, [topic], **options)
+        wait_until(lambda: bool(first.poll(0.1) or first.assignment))
+        second.poll(0.1)
+        held = second.assignment
+        assert held == first.assignment
+
+        with pytest.raises(KafkaError) as refused:
+            first.commit()
+        assert refused.value.code == ErrorCode.FENCED_INSTANCE_ID
+        with pytest.raises(KafkaError) as ended:
+            wait_until(lambda: bool(first.poll(0.1)), within_s=2 * SESSION_MS / 1000)
+        assert ended.value.code == ErrorCode.FENCED_INSTANCE_ID
+        assert ended.value.hint
+        assert first.assignment == []
+        with pytest.raises(KafkaError):
+            first.poll(0.1)
+
+        write(cluster, topic, range(8))
+        found: list[Message] = []
+        wait_until(lambda: len(found.extend(second.poll(0.1)) or found) == 8)
+        second.commit()
+        assert second.assignment == held
+        first.close()
+        second.close()
 
 
 def test_a_member_beside_librdkafkas(

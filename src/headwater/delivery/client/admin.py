@@ -364,12 +364,14 @@ def commit_offsets(
     *,
     generation: int = -1,
     member_id: str = "",
+    instance_id: str | None = None,
 ) -> None:
     """Commit offsets for a group; without a member only a group that nobody is in accepts them."""
     request = messages.OffsetCommitRequest(
         group_id=group,
         generation_id_or_member_epoch=generation,
         member_id=member_id,
+        group_instance_id=instance_id,
         topics=[
             messages.OffsetCommitRequest.OffsetCommitRequestTopic(
                 name=topic,

@@ -39,6 +39,12 @@ REJOIN = {
 }
 """Errors that say: the group goes on without us until we have joined again."""
 
+_FINAL = {
+    ErrorCode.FENCED_INSTANCE_ID: "another member has our instance id: give each one its own",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "ask whoever runs the broker to be let in",
+}
+"""Errors after which joining again would be wrong, with what to do."""
+
 
 class GroupConsumer:
     """One member of a group; `poll` joins, reads and rejoins as needed."""
@@ -89,7 +95,13 @@ class GroupConsumer:
         return self._consumer.positions
 
     def poll(self, timeout_s: float = 1.0) -> list[Message]:
-        """Return what our partitions have; join or rejoin the group first if that is due."""
+        """Return what our partitions have; join or rejoin the group first if that is due.
+
+        Raises:
+            KafkaError: FENCED_INSTANCE_ID, now and ever after, when another member has come with
+                our instance id: our partitions are its.
+        """
+        self._stop_if_ended()
         if self._heart is None or self._heart.rejoin.is_set():
             self._join()
         if not self._consumer.positions:
@@ -132,6 +144,7 @@ class GroupConsumer:
                 ours,
                 generation=self._generation,
                 member_id=self._member_id,
+                instance_id=self._instance_id,
             )
         except KafkaError as error:
             if error.code in REJOIN and self._heart is not None:
@@ -290,6 +303,11 @@ class GroupConsumer:
             self._away_since_s = now_s
         return now_s - self._away_since_s > self._cluster.timeout_s
 
+    def _stop_if_ended(self) -> None:
+        if self._heart is not None and self._heart.final_error is not None:
+            self._consumer.assign({})
+            raise self._heart.final_error
+
     # --- leaving --------------------------------------------------------------------------------
 
     def _commit_if_possible(self) -> None:
@@ -309,6 +327,7 @@ class _Heart:
         self, cluster: Cluster, request: messages.HeartbeatRequest, interval_s: float
     ) -> None:
         self.rejoin = threading.Event()
+        self.final_error: KafkaError | None = None
         self._stop = threading.Event()
         self._request = request
         self._interval_s = interval_s
@@ -331,6 +350,10 @@ class _Heart:
                 continue
             if answer.error_code in REJOIN:
                 self.rejoin.set()
+                return
+            if answer.error_code in _FINAL:
+                code = ErrorCode(answer.error_code)
+                self.final_error = KafkaError(code, hint=_FINAL[code])
                 return
             if answer.error_code:
                 self._cluster.forget_coordinator(self._request.group_id)
