@@ -15,6 +15,8 @@ from headwater.cli.errors import Exit
 from headwater.testing.broker import EmbeddedBroker
 from tests.cli.processes import running
 from tests.cli.runner import Result, Runner
+from tests.contracts.kit import HEADWATER, Subject, create_topic
+from tests.contracts.producers import Client
 
 Usage = namedtuple("Usage", "total used free")  # noqa: PYI024 - as shutil.disk_usage gives it
 
@@ -36,13 +38,35 @@ def test_a_machine_that_is_fine(lone_cli: Runner, tmp_path: Path) -> None:
         assert result.json()["healthy"]
         assert set(found) == {
             *("python", "system", "file limit", "clock", "data", "disk space", "sync", "port"),
-            "broker",
+            *("broker", "transactions"),
         }
+        assert found["transactions"]["seen"] == "none is open"
         assert address in found["port"]["seen"]
         assert address in found["broker"]["seen"]
         assert f"process {up.process.pid}" in found["data"]["seen"]
     left = sorted(path.name for path in tmp_path.iterdir())
     assert left == ["headwater-data", "stdin"], "it leaves nothing behind"
+
+
+def test_a_transaction_that_is_held_open(lone_cli: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        EmbeddedBroker() as broker,
+        Subject(HEADWATER, broker.bootstrap_servers).connect() as talk,
+    ):
+        topic = create_topic(talk, partitions=2)
+        client = Client(talk, "slow")
+        client.init(timeout_ms=900_000)
+        client.add_all({(topic.name, 0), (topic.name, 1)})
+        ask = ("doctor", "--json", "-b", broker.bootstrap_servers)
+
+        young = findings(lone_cli.ok(*ask))["transactions"]
+        assert (young["state"], young["hint"]) == ("ok", "")
+        assert young["seen"].startswith("1 open; the oldest, 'slow', for ")
+        assert young["seen"].endswith(" s in 2 partitions")
+        monkeypatch.setattr(doctor, "_OPEN_S_MAX", -1)
+        old = findings(lone_cli.ok(*ask))["transactions"]
+        assert old["state"] == "warning"
+        assert "time-out" in old["hint"]
 
 
 def test_no_broker_is_only_a_warning_unless_it_was_named(lone_cli: Runner) -> None:

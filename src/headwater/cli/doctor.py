@@ -34,6 +34,7 @@ from headwater.cli.options import (
 from headwater.cli.settings import CONFIG_HELP, read_settings
 from headwater.delivery.client import admin
 from headwater.delivery.client.cluster import Cluster
+from headwater.delivery.client.open_transactions import list_open_transactions
 from headwater.log.layout import check_layout
 
 _PYTHON_MIN = (3, 11)
@@ -45,6 +46,9 @@ _SYNCS = 20
 # A sync that takes longer makes every durable request as slow: a disk of its own is needed.
 _SYNC_MS_MAX = 50.0
 _CONNECT_S = 3.0
+# Transactions last for as long as a batch takes: milliseconds, seconds at most. Kafka Streams, the
+# slowest in use, commits every 100 ms.
+_OPEN_S_MAX = 60.0
 # Headwater's first release is younger than this; a clock before it is wrong.
 _CLOCK_MIN_S = 1_760_000_000
 _CLOCK_STEP_S_MAX = 0.5
@@ -128,7 +132,11 @@ def _examine(
     yield check_port(*listen, running)
     if bootstrap is None and running is not None:
         bootstrap = running.address
-    yield check_broker(broker_address(bootstrap), asked_for=bootstrap is not None)
+    address = broker_address(bootstrap)
+    broker = check_broker(address, asked_for=bootstrap is not None)
+    yield broker
+    if broker.state == OK:
+        yield check_transactions(address)
 
 
 def check_python() -> Finding:
@@ -260,6 +268,31 @@ def check_broker(address: str, *, asked_for: bool) -> Finding:
         f"{output.count(len(topics), 'topic')}, {output.count(len(groups), 'group')}"
     )
     return Finding("broker", OK, seen)
+
+
+def check_transactions(address: str) -> Finding:
+    """Check for transactions that keep readers of committed data waiting."""
+    try:
+        with Cluster(address, client_id="headwater-doctor", timeout_s=_CONNECT_S) as cluster:
+            found = list_open_transactions(cluster)
+    except HeadwaterError as error:
+        return Finding("transactions", WARNING, f"unknown: {error.message}", error.hint)
+    if not found:
+        return Finding("transactions", OK, "none is open")
+    oldest = found[0]
+    age_s = max(0.0, time.time() - oldest.started_ms / 1000)
+    seen = (
+        f"{len(found):,} open; the oldest, {oldest.transactional_id!r}, for {age_s:.0f} s "
+        f"in {output.count(oldest.partitions, 'partition')}"
+    )
+    if age_s <= _OPEN_S_MAX:
+        return Finding("transactions", OK, seen)
+    left_s = max(0.0, oldest.timeout_ms / 1000 - age_s)
+    hint = (
+        "readers of committed data wait behind it; it is aborted by its time-out "
+        f"in {left_s:.0f} s, or when its producer starts again"
+    )
+    return Finding("transactions", WARNING, seen, hint)
 
 
 def _existing(path: Path) -> Path:
