@@ -317,7 +317,7 @@ class Processor(Producer):
         """Take the answer to a step, or begin with what was read."""
         asks, self._asks = self._asks, ""
         if asks == "offset":
-            offset = read_offset(moment, self.producer, answer, INPUT)
+            offset = read_offset(moment, self.producer, answer, GROUP, INPUT)
             if offset is not None:
                 self._position = max(offset, 0)
         elif asks == "input":
@@ -403,7 +403,7 @@ class Reader(Actor):
     def receive(self, moment: Moment, answer: Any) -> None:  # noqa: ANN401 - any message class
         """Note what there is to see."""
         if self._asked is None:
-            read_offset(moment, self.name, answer, INPUT)
+            read_offset(moment, self.name, answer, GROUP, INPUT)
             return
         read = read_records(moment, self.name, answer, self._asked, committed=self._committed)
         for place, _, position in read:
@@ -429,8 +429,14 @@ def read_answer(step: Step, answer: Any) -> tuple[ErrorCode, int]:  # noqa: ANN4
             return ErrorCode(answer.error_code), -1
 
 
-def read_offset(moment: Moment, reader: str, answer: Any, place: Place) -> int | None:  # noqa: ANN401
-    """Note the group's offset; None where it is not stable."""
+def read_offset(
+    moment: Moment,
+    reader: str,
+    answer: Any,  # noqa: ANN401 - an OffsetFetchResponse
+    group: str,
+    place: Place,
+) -> int | None:
+    """Note a group's offset; None where it is not stable."""
     error = ErrorCode(answer.error_code)
     if error == ErrorCode.NONE:
         (topic,) = answer.topics
@@ -438,7 +444,7 @@ def read_offset(moment: Moment, reader: str, answer: Any, place: Place) -> int |
         error = ErrorCode(partition.error_code)
         if error == ErrorCode.NONE:
             offset: int = partition.committed_offset
-            moment.history.append(OffsetRead(reader, GROUP, place, offset))
+            moment.history.append(OffsetRead(reader, group, place, offset))
             return offset
     if error not in RETRIABLE:
         moment.refusals.append(f"{reader}: OffsetFetch answers {error.name}")

@@ -200,8 +200,8 @@ def offsets_count_on_abort(patch: Patch) -> None:
     """Offsets of aborted transactions are applied."""
     ended = Committing.transaction_ended
 
-    def broken(self: Committing, producer_id: int, places: Iterable[int], **_: bool) -> None:
-        ended(self, producer_id, places, committed=True)
+    def broken(self: Committing, *who: Anything, committed: bool) -> None:
+        ended(self, *who, committed=True)
 
     patch.setattr(Committing, "transaction_ended", broken)
 
@@ -210,8 +210,8 @@ def offsets_never_count(patch: Patch) -> None:
     """Offsets of committed transactions are not applied."""
     ended = Committing.transaction_ended
 
-    def broken(self: Committing, producer_id: int, places: Iterable[int], **_: bool) -> None:
-        ended(self, producer_id, places, committed=False)
+    def broken(self: Committing, *who: Anything, committed: bool) -> None:
+        ended(self, *who, committed=False)
 
     patch.setattr(Committing, "transaction_ended", broken)
 

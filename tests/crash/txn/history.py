@@ -242,8 +242,10 @@ class Journal:
             self.append(event)
 
     def close(self) -> None:
-        """Give the file back."""
-        os.close(self._descriptor)
+        """Give the file back; harmless when that was done before."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 def read_journals(journals: Iterable[bytes]) -> list[Event]:

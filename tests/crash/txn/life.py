@@ -16,6 +16,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from headwater.delivery.client import admin
@@ -32,6 +33,8 @@ from tests.crash.txn.observer import Observer
 from tests.crash.txn.outcomes import Outcomes
 
 _STRIKES_MAX = 2
+# Clients need so long to find a broker that is back, and their coordinators.
+_FIND_S = 1.0
 
 
 class Book:
@@ -71,6 +74,7 @@ class Life:
         Raises:
             BrokenPromisesError: Something did not hold.
         """
+        planned = replace(planned, load_s=planned.load_s + _FIND_S)
         process = self.machine.start(planned, kill_at)
         ready = process.wait_ready()
         if ready is not None:

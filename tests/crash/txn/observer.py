@@ -64,7 +64,7 @@ class Observer:
             self._moment.history.append(Ask("observer"))
             request, version = fetch_offset(GROUP, place)
             answer = connection.call(request, version_max=version)
-            read_offset(self._moment, "observer", answer, place)
+            read_offset(self._moment, "observer", answer, GROUP, place)
 
     def conclude(self, address: tuple[str, int]) -> None:
         """Wait until nothing is open any more, and note all that is there."""

@@ -7,8 +7,9 @@ not synced, the clock stands still until it is moved. A seed gives the same run 
 
 import copy
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from headwater.base.disk import Syncable
@@ -111,7 +112,13 @@ class Simulation:
         refusals: What they were refused without reason.
     """
 
-    def __init__(self, seed: int, disk: MemoryDisk | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        disk: MemoryDisk | None = None,
+        settings: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.settings = {**SETTINGS, **settings}
         self.dice = random.Random(seed)
         self.disk = disk or MemoryDisk()
         self.clock = ManualClock()
@@ -125,7 +132,7 @@ class Simulation:
 
     def start(self) -> None:
         """Open the broker on what the disk has."""
-        settings = BrokerSettings.parse(SETTINGS)
+        settings = BrokerSettings.parse(self.settings)
         chance = SeededChance(self.dice.getrandbits(32))
         self.rounds = Rounds()
         store = LogStore.open(
@@ -152,7 +159,7 @@ class Simulation:
 
     def fork(self, seed: int, keep: Keep) -> "Simulation":
         """Return the same clients with what a power cut leaves of the disk."""
-        other = Simulation(seed, self.disk.after_power_cut(seed, keep=keep))
+        other = Simulation(seed, self.disk.after_power_cut(seed, keep=keep), self.settings)
         other.disk.lie = self.disk.lie
         other.clock = ManualClock(self.clock.now_ms(), self.clock.monotonic_ms())
         other.history = list(self.history)
