@@ -263,6 +263,30 @@ def test_performance(run: Run, name: str) -> None:
     assert int(row.split(", ")[4]) == 2000
 
 
+# Not against Apache Kafka, as above.
+@pytest.mark.parametrize("broker_kind", ["headwater"])
+def test_performance_under_quotas(run: Run, name: str) -> None:
+    configs = "kafka.admin.ConfigCommand"
+    run("TopicCommand", "--create", "--topic", name, "--partitions", "2")
+    # Ten seconds' worth of these come at once; a little more is sent.
+    for client, quota in ((name, "producer"), ("perf-consumer-client", "consumer")):
+        flags = ("--entity-type", "clients", "--entity-name", client)
+        run(configs, "--alter", *flags, "--add-config", f"{quota}_byte_rate=100000")
+    load = ("--num-records", "2150", "--record-size", "500", "--throughput", "-1")
+    props = ("--command-property", f"client.id={name}")
+    sent = run("ProducerPerformance", "--topic", name, *load, *props, "--print-metrics")
+    assert "2150 records sent" in sent
+    assert _largest(r"produce-throttle-time-max\S* +: (\S+)", sent) > 100
+    wanted = ("--num-records", "2150", "--timeout", PATIENCE_MS, "--group", name)
+    found = run("ConsumerPerformance", "--topic", name, *wanted, "--print-metrics")
+    assert re.search(r", 2150, ", found)
+    assert _largest(r"fetch-throttle-time-max\S* +: (\S+)", found) > 100
+
+
+def _largest(pattern: str, printed: str) -> float:
+    return max(float(number) for number in re.findall(pattern, printed))
+
+
 def test_verifiable_producer_and_consumer(clients: Clients, address: str, name: str) -> None:
     peers.require("kafka")
     create(clients, address, name, partitions=2)
