@@ -9,6 +9,7 @@ import pytest
 
 from headwater.testing.broker import EmbeddedBroker
 from tests.interop.clients import NEEDS, Clients, Speaker
+from tests.interop.tools import Run, runner
 
 # Inherited tests stand there; without this their asserts would tell nothing.
 pytest.register_assert_rewrite("tests.interop.scenarios")
@@ -76,3 +77,24 @@ def speaker(request: pytest.FixtureRequest, clients: Clients) -> Speaker:
 def name(request: pytest.FixtureRequest) -> str:
     """A name for topics and groups that no other test has."""
     return f"t{next(_numbers)}-{uuid.uuid4().hex[:6]}"
+
+
+@pytest.fixture(params=["headwater", "apache"])
+def broker_kind(request: pytest.FixtureRequest) -> str:
+    """Each broker in turn, for tests of tools that both must satisfy."""
+    kind: str = request.param
+    return kind
+
+
+@pytest.fixture
+def address(request: pytest.FixtureRequest, broker_kind: str) -> str:
+    """The address of that broker."""
+    fixture = {"headwater": "bootstrap", "apache": "apache_kafka"}[broker_kind]
+    address: str = request.getfixturevalue(fixture)
+    return address
+
+
+@pytest.fixture
+def run(clients: Clients, address: str) -> Run:
+    """Run Kafka's tools against that broker."""
+    return runner(clients, address)

@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 
@@ -16,49 +15,9 @@ from tests.interop.clients import WITNESS, Clients
 from tests.interop.members import Group
 from tests.interop.records import plain
 from tests.interop.scenarios import create, read, send
+from tests.interop.tools import TOOLS, Run, prints, prints_no_more
 
-TOOLS = "org.apache.kafka.tools"
 PATIENCE_MS = "20000"
-
-
-class Run(Protocol):
-    """A tool by the end of its name, with its arguments; gives what it printed."""
-
-    def __call__(self, tool: str, *arguments: str, stdin: str = "", status: int = 0) -> str:
-        """Run it; another status than the one expected fails the test."""
-
-
-@pytest.fixture(params=["headwater", "apache"])
-def broker_kind(request: pytest.FixtureRequest) -> str:
-    """Each broker in turn."""
-    kind: str = request.param
-    return kind
-
-
-@pytest.fixture
-def address(request: pytest.FixtureRequest, broker_kind: str) -> str:
-    """The address of the broker."""
-    fixture = {"headwater": "bootstrap", "apache": "apache_kafka"}[broker_kind]
-    address: str = request.getfixturevalue(fixture)
-    return address
-
-
-@pytest.fixture
-def run(clients: Clients, address: str) -> Run:
-    """Run tools against one broker."""
-
-    def run_tool(tool: str, *arguments: str, stdin: str = "", status: int = 0) -> str:
-        name = tool if tool.startswith("kafka.") else f"{TOOLS}.{tool}"
-        subcommand = [each for each in arguments[:1] if not each.startswith("--")]
-        options = arguments[len(subcommand) :]
-        arguments = (*subcommand, "--bootstrap-server", address, *options)
-        done = clients["java-4.3"].call("tool", args=arguments, stdin=stdin, **{"class": name})
-        assert done["status"] == status, done
-        # The first logger in a process tells where it logs to.
-        errors = [line for line in done["err"].splitlines() if not line.startswith("SLF4J")]
-        return "\n".join([done["out"], *errors])
-
-    return run_tool
 
 
 def test_topics(run: Run, name: str) -> None:
@@ -92,11 +51,11 @@ def test_configs(run: Run, clients: Clients, address: str, name: str) -> None:
     topic = ("--entity-type", "topics", "--entity-name", name)
     changes = "retention.ms=3600000,cleanup.policy=[compact,delete]"
     assert "Completed updating config" in run(configs, "--alter", *topic, "--add-config", changes)
-    described = run(configs, "--describe", *topic)
+    described = prints(run, "retention.ms=3600000", configs, "--describe", *topic)
     assert re.search(r"retention\.ms=3600000 sensitive=false synonyms=\{DYNAMIC_TOPIC", described)
     assert "cleanup.policy=compact,delete" in described
     run(configs, "--alter", *topic, "--delete-config", "retention.ms")
-    assert "retention.ms" not in run(configs, "--describe", *topic)
+    prints_no_more(run, "retention.ms", configs, "--describe", *topic)
     assert "retention.ms=604800000" in run(configs, "--describe", "--all", *topic)
     refused = run(configs, "--alter", *topic, "--add-config", "retention.ms=soon", status=1)
     assert "Invalid value soon for configuration retention.ms" in refused
@@ -112,38 +71,38 @@ def test_quotas(run: Run, name: str) -> None:
     changes = "producer_byte_rate=1048576,consumer_byte_rate=2097152,request_percentage=150.5"
     updated = run(configs, "--alter", *client, "--add-config", changes)
     assert f"Completed updating config for client {name}." in updated
-    described = run(configs, "--describe", *client)
-    assert f"Quota configs for client-id '{name}' are" in described
+    quotas = f"Quota configs for client-id '{name}' are"
+    described = prints(run, quotas, configs, "--describe", *client)
     for wanted in ("consumer_byte_rate=2097152", "producer_byte_rate=1048576", "centage=150.5"):
         assert wanted in described
-    for entity, rate in ((both, "1"), (anybody, "2.5")):
-        run(configs, "--alter", *entity, "--add-config", f"controller_mutation_rate={rate}")
-    described = run(configs, "--describe", *both)
+    for of, rate in ((both, "1"), (anybody, "2.5")):
+        run(configs, "--alter", *of, "--add-config", f"controller_mutation_rate={rate}")
+    described = prints(run, "controller_mutation_rate=1.0", configs, "--describe", *both)
     assert f"user-principal 'u-{name}', client-id '{name}' are" in described
-    assert "controller_mutation_rate=1.0" in described
-    assert "controller_mutation_rate=2.5" in run(configs, "--describe", *anybody)
+    prints(run, "controller_mutation_rate=2.5", configs, "--describe", *anybody)
     refused = run(configs, "--alter", *client, "--add-config", "producer_byte_rate=-1", status=1)
     assert "must be greater than 0" in refused
-    for entity, key in (
+    removed: tuple[tuple[tuple[str, ...], str], ...] = (
         (client, "producer_byte_rate,consumer_byte_rate,request_percentage"),
         (both, "controller_mutation_rate"),
         (anybody, "controller_mutation_rate"),
-    ):
+    )
+    for entity, key in removed:
         run(configs, "--alter", *entity, "--delete-config", key)
-        assert "are" not in run(configs, "--describe", *entity)
+        prints_no_more(run, "are", configs, "--describe", *entity)
 
 
 def test_quotas_of_addresses_and_users(run: Run, name: str) -> None:
     configs = "kafka.admin.ConfigCommand"
     ip = ("--entity-type", "ips", "--entity-name", "127.0.0.99")
     run(configs, "--alter", *ip, "--add-config", "connection_creation_rate=7")
-    assert "connection_creation_rate=7" in run(configs, "--describe", *ip)
+    prints(run, "connection_creation_rate=7", configs, "--describe", *ip)
     run(configs, "--alter", *ip, "--delete-config", "connection_creation_rate")
     assert "connection_creation_rate" not in run(configs, "--describe", "--entity-type", "ips")
     user = ("--entity-type", "users", "--entity-name", name)
     run(configs, "--alter", *user, "--add-config", "producer_byte_rate=1000")
-    described = run(configs, "--describe", *user)
-    assert f"Quota configs for user-principal '{name}' are producer_byte_rate=1000.0" in described
+    quota = f"Quota configs for user-principal '{name}' are producer_byte_rate=1000.0"
+    prints(run, quota, configs, "--describe", *user)
     run(configs, "--alter", *user, "--delete-config", "producer_byte_rate")
 
 
@@ -248,6 +207,25 @@ def test_groups(run: Run, group: Group, name: str) -> None:
     assert not re.search(rf"{name} +{name} +1 +\d", left)
     assert "was successful" in run(groups, "--delete", *one)
     assert name not in run(groups, "--list").split()
+
+
+def test_reset_of_a_streams_application(
+    run: Run, clients: Clients, address: str, name: str
+) -> None:
+    store = f"{name}-store-changelog"
+    create(clients, address, name)
+    create(clients, address, store)
+    send(clients[WITNESS], address, name, plain(10))
+    reset = ("StreamsResetter", "--application-id", name, "--input-topics", name)
+    intended = run(*reset, "--to-offset", "3", "--dry-run")
+    assert f"Topic: {name} Partition: 0 Offset: 3" in intended
+    groups = ("consumer.group.ConsumerGroupCommand", "--describe", "--group", name)
+    assert store in run("TopicCommand", "--list").split()
+    done = run(*reset, "--to-offset", "3")
+    assert f"Topic: {name} Partition: 0 Offset: 3" in done
+    assert f"Deleting inferred internal topics [{store}]" in done
+    assert re.search(rf"{name} +{name} +0 +3 +10 +7 ", run(*groups))
+    prints_no_more(run, store, "TopicCommand", "--list")
 
 
 # Not against Apache Kafka: there its producer waits for ever in one of twenty runs.
