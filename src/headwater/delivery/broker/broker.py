@@ -107,7 +107,7 @@ class Broker:
                 self.overflow.after_start(partition)
         self.timers.after(_UPKEEP_INTERVAL_MS, self._keep_up)
 
-    def create_on_demand(self, name: str, *, allowed: bool) -> BrokerTopic:
+    def create_on_demand(self, name: str, *, allowed: bool, client_id: str | None) -> BrokerTopic:
         """Create a topic that a client merely mentioned, if that is the rule here."""
         check_topic_name(name)
         if not (allowed and self.settings.auto_create_topics_enable):
@@ -124,6 +124,11 @@ class Broker:
         (plan,) = plan_creation([wanted], room, self.settings, self.store.topic_defaults)
         if isinstance(plan, KafkaError):
             raise plan
+        try:
+            self.quotas.mutations(client_id, strict=True).spend(plan.partitions)
+        except KafkaError:
+            # Clients ask again after this code; they would not understand the quota's own here.
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) from None
         return self.topics.create([plan])[0]
 
     def short_of_room(self, error: StorageError) -> None:

@@ -188,3 +188,18 @@ def test_strict_filters_without_parts_find_nothing(office: Office) -> None:
     quotas = office.desk.broker.quotas
     assert not quotas.describe([], strict=True)
     assert quotas.describe([Component("user", 2, None)], strict=True)
+
+
+def test_topics_that_come_into_being_on_demand_count_as_well(office: Office) -> None:
+    office.set({"client-id": None}, controller_mutation_rate=1)
+
+    def mention(name: str) -> int:
+        topic = messages.MetadataRequest.MetadataRequestTopic(name=name)
+        request = messages.MetadataRequest([topic], allow_auto_topic_creation=True)
+        (answer,) = office.desk.ask(request, 9).topics
+        return int(answer.error_code)
+
+    codes = [mention(f"t{index}") for index in range(14)]
+    assert codes == [0] * 12 + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
+    office.desk.clock.advance(1_000)
+    assert mention("t13") == 0

@@ -4,8 +4,9 @@ Behaviour:
 * Names the one broker (ourselves) as controller, leader and only replica of everything.
 * v0: an empty list of topics means all; v1+: null means all, empty means none.
 * A topic that does not exist is created when both the request and ``auto.create.topics.enable``
-  allow it, and is ready in the same answer. The offsets topic comes in its own shape; the other
-  internal topics of Kafka are not created.
+  allow it, and is ready in the same answer. It counts against controller_mutation_rate; above that
+  it is not there yet, and the client asks again. The offsets topic comes in its own shape; the
+  other internal topics of Kafka are not created.
 
 Version notes:
 * v4: the client may forbid auto-creation; before, it is always allowed.
@@ -87,7 +88,9 @@ def _one(
         if topic is None:
             try:
                 topic = call.broker.create_on_demand(
-                    asked.name, allowed=request.allow_auto_topic_creation
+                    asked.name,
+                    allowed=request.allow_auto_topic_creation,
+                    client_id=call.client_id,
                 )
             except KafkaError as error:
                 internal = asked.name in INTERNAL_TOPICS
