@@ -15,6 +15,7 @@ from tests.contracts.kit import (
     unique,
 )
 from tests.contracts.members import wait_for_coordinator
+from tests.contracts.producers import OK, Client
 
 # As Apache Kafka is started in tests.peers.kafka_server; the rest is Kafka's default on both.
 _AS_THE_PEER = {
@@ -67,3 +68,12 @@ def topic(talk: Talk) -> Topic:
 def group() -> str:
     """Give the name of a group that nobody else has."""
     return unique("group")
+
+
+@pytest.fixture
+def client(talk: Talk) -> Client:
+    """Give a producer with a transactional id of its own, initialized."""
+    client = Client(talk)
+    assert client.find() is OK
+    assert client.init()[0] is OK
+    return client

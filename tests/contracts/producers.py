@@ -8,8 +8,20 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 from headwater.base.errors import ErrorCode
+from headwater.base.record.batch import BatchHeader, scan
+from headwater.base.record.control import read_end_transaction
+from headwater.base.record.records import Record, iterate
 from headwater.delivery.wire.kafka import messages
-from tests.contracts.kit import Talk, Topic, batch_of, code, produce_request, unique
+from tests.contracts.kit import (
+    Talk,
+    Topic,
+    batch_of,
+    code,
+    fetch,
+    list_offset,
+    produce_request,
+    unique,
+)
 
 OK = ErrorCode.NONE
 
@@ -165,3 +177,39 @@ class Client:
         while self.describe().transaction_state not in labels:
             assert time.monotonic() < end_s, self.describe()
             time.sleep(0.002)
+
+
+def committed(talk: Talk, topic: Topic, partition: int = 0) -> list[bytes]:
+    """Read what a reader of committed data gets of all that is stable by now."""
+    stable = list_offset(talk, topic.name, -1, partition=partition, isolation_level=1).offset
+    answer = fetch(talk, topic, 0, partition=partition, isolation_level=1)
+    assert answer.last_stable_offset == stable
+    assert answer.aborted_transactions is not None
+    aborted = sorted(answer.aborted_transactions, key=lambda each: each.first_offset, reverse=True)
+    skipped: set[int] = set()
+    values: list[bytes] = []
+    for header, records in batches_of(answer.records):
+        while aborted and aborted[-1].first_offset <= header.base_offset:
+            skipped.add(aborted.pop().producer_id)
+        if header.is_control:
+            skipped.discard(header.producer_id)
+        elif header.producer_id not in skipped:
+            values.extend(record.value or b"" for record in records)
+    return values
+
+
+def batches_of(data: Any) -> list[tuple[BatchHeader, list[Record]]]:  # noqa: ANN401 - the wire's
+    """Return the batches in fetched bytes, each with its records."""
+    data = bytes(data)
+    return [(header, list(iterate(data, position))) for position, header in scan(data)]
+
+
+def markers_of(talk: Talk, topic: Topic) -> list[tuple[int, int, bool]]:
+    """Return offset, epoch and outcome of every marker in a topic's first partition."""
+    found = []
+    for header, records in batches_of(fetch(talk, topic, 0).records):
+        if header.is_control:
+            marker = read_end_transaction(records[0])
+            assert marker is not None
+            found.append((header.base_offset, header.producer_epoch, marker.is_commit))
+    return found
