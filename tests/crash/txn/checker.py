@@ -17,7 +17,8 @@ This file alone decides what that is:
     zombie      a producer wrote or committed after its successor had its id
     repeated    an id and epoch were given twice
     offsets     a group's offset is none that a commit can have left
-    hanging     all is quiet, and the last stable offset stands below the high watermark
+    hanging     all is quiet, and a last stable offset stands below its high watermark, or a group
+                is told to wait
 
 It knows no broker: the same holds for any that speaks of exactly-once.
 """
@@ -28,6 +29,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tests.crash.txn.history import (
+    UNSTABLE,
     Ask,
     Entry,
     Event,
@@ -282,6 +284,9 @@ class _Checker:
         self, group: str, place: Place, committed: list[int], possible: set[int]
     ) -> None:
         final = self._group_offsets.get((group, place), -1)
+        if final == UNSTABLE:
+            self._breach("hanging", f"{group} at {place} waits for a transaction")
+            return
         expected = max(committed, default=-1)
         if final != expected and final not in possible:
             self._breach("offsets", f"{group} at {place} is at {final}, not at {expected}")

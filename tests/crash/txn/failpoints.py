@@ -104,6 +104,34 @@ def _go_on(fork: Simulation) -> list[Anomaly]:
     return fork.finish()
 
 
+def live(seed: int, lives: int, steps: int) -> Verdict:
+    """Let one broker follow another on the same disk: power cuts, and stops in order."""
+    verdict = Verdict()
+    simulation = Simulation(seed)
+    for _ in range(lives):
+        dice = simulation.dice
+        cut = dice.random() < 0.7
+        if cut:
+            simulation.disk.cut_power_at(simulation.disk.operations + dice.randint(1, steps))
+        try:
+            simulation.start()
+            simulation.look()
+            simulation.run(steps)
+            simulation.disk.cut_power_at(0)
+            following = None if cut else simulation.stop()
+        except PowerCut:
+            following = None
+        verdict.cuts += following is None
+        verdict.operations += simulation.disk.operations
+        keep = dice.choice(KEEPS)
+        simulation = following or simulation.fork(dice.getrandbits(32), keep)
+    simulation.start()
+    simulation.look()
+    told = f"live({seed}, {lives}, {steps})"
+    verdict.anomalies = [Anomaly(kind, f"{what}\n  {told}") for kind, what in simulation.finish()]
+    return verdict
+
+
 def sample(seed: int, count: int, upto: int) -> set[int]:
     """Choose some operations."""
     return set(random.Random(seed).sample(range(1, upto + 1), min(count, upto)))

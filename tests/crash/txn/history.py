@@ -31,6 +31,9 @@ Place = tuple[str, int]
 Entry = tuple[int, str]
 """Offset and value of a record."""
 
+UNSTABLE = -2
+"""In place of a group's offset."""
+
 
 @dataclass(frozen=True, slots=True)
 class Init:
@@ -162,7 +165,7 @@ class Final:
 
 @dataclass(frozen=True, slots=True)
 class FinalOffset:
-    """A group's offset at the same moment; -1: none."""
+    """A group's offset at the same moment; -1: none; UNSTABLE: a transaction holds it."""
 
     group: str
     place: Place

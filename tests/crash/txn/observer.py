@@ -7,16 +7,17 @@ offset, and how the list of aborted transactions is used.
 import random
 import threading
 import time
+from functools import partial
+from typing import Any
 
-from headwater.base.errors import ErrorCode, KafkaError
 from headwater.delivery.client.connection import Connection
 from headwater.delivery.client.errors import BrokerUnreachableError
 from tests.crash.broker.wire import connect
 from tests.crash.txn.actors import Moment, read_offset, read_records
 from tests.crash.txn.client import GROUP, TIMEOUT_MS, TOPICS
-from tests.crash.txn.filtering import take
-from tests.crash.txn.history import Ask, Final, FinalOffset, Notes, Place
-from tests.crash.txn.scripts import fetch, fetch_offset
+from tests.crash.txn.ending import is_quiet, read_final, read_final_offset
+from tests.crash.txn.history import Ask, Notes, Place
+from tests.crash.txn.scripts import Asked, fetch, fetch_offset
 
 PLACES: list[Place] = [(topic, number) for topic in TOPICS for number in range(TOPICS[topic])]
 INPUTS = [place for place in PLACES if place[0] == "in"]
@@ -52,8 +53,7 @@ class Observer:
         positions = self._positions[committed]
         reader = "observer" if committed else "peeper"
         self._moment.history.append(Ask(reader))
-        request, version = fetch(positions, committed=committed, wait_ms=0)
-        answer = connection.call(request, version_max=version)
+        answer = _ask(connection, fetch(positions, committed=committed, wait_ms=0))
         found = read_records(self._moment, reader, answer, positions, committed=committed)
         moved = any(position > positions[place] for place, _, position in found)
         positions.update({place: position for place, _, position in found})
@@ -62,60 +62,22 @@ class Observer:
     def _ask_offsets(self, connection: Connection) -> None:
         for place in INPUTS:
             self._moment.history.append(Ask("observer"))
-            request, version = fetch_offset(GROUP, place)
-            answer = connection.call(request, version_max=version)
+            answer = _ask(connection, fetch_offset(GROUP, place))
             read_offset(self._moment, "observer", answer, GROUP, place)
 
     def conclude(self, address: tuple[str, int]) -> None:
         """Wait until nothing is open any more, and note all that is there."""
         end_s = time.monotonic() + 8 * TIMEOUT_MS / 1000
         with connect(address, "observer") as connection:
-            while not self._quiet(connection) and time.monotonic() < end_s:
+            ask = partial(_ask, connection)
+            while not is_quiet(ask, PLACES) and time.monotonic() < end_s:
                 time.sleep(0.05)
             self.look(connection)
-            for place in PLACES:
-                self._moment.history.append(_final(connection, place))
-            for place in INPUTS:
-                request, version = fetch_offset(GROUP, place)
-                (topic,) = connection.call(request, version_max=version).topics
-                (partition,) = topic.partitions
-                if partition.error_code:
-                    raise KafkaError(ErrorCode(partition.error_code), f"{GROUP} at {place}")
-                offset = partition.committed_offset
-                self._moment.history.append(FinalOffset(GROUP, place, offset))
-
-    def _quiet(self, connection: Connection) -> bool:
-        request, version = fetch(dict.fromkeys(PLACES, 0), committed=True, wait_ms=0)
-        answer = connection.call(request, version_max=version)
-        return all(
-            data.last_stable_offset == data.high_watermark
-            for topic in answer.responses
-            for data in topic.partitions
-        )
+            notes = self._moment.history
+            notes.extend([read_final(ask, place) for place in PLACES])
+            notes.extend([read_final_offset(ask, GROUP, place) for place in INPUTS])
 
 
-def _final(connection: Connection, place: Place) -> Final:
-    found = {}
-    bounds = (0, 0)
-    for committed in (True, False):
-        entries: list[tuple[int, str]] = []
-        position = 0
-        while True:
-            request, version = fetch({place: position}, committed=committed, wait_ms=0)
-            (topic,) = connection.call(request, version_max=version).responses
-            (data,) = topic.partitions
-            if data.error_code:
-                raise KafkaError(ErrorCode(data.error_code), f"{place} at {position}")
-            aborted = [
-                (each.producer_id, each.first_offset) for each in data.aborted_transactions or ()
-            ]
-            bounds = (data.last_stable_offset, data.high_watermark)
-            more, behind = take(
-                bytes(data.records or b""), position, aborted if committed else None
-            )
-            entries += more
-            if behind == position:
-                break
-            position = behind
-        found[committed] = tuple(entries)
-    return Final(place, found[True], found[False], *bounds)
+def _ask(connection: Connection, asked: Asked) -> Any:  # noqa: ANN401 - any message class
+    request, version = asked
+    return connection.call(request, version_max=version)

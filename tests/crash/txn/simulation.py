@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import Any
 
 from headwater.base.disk import Syncable
-from headwater.base.errors import ErrorCode
 from headwater.base.settings import BrokerSettings
 from headwater.delivery.broker.broker import Broker
 from headwater.delivery.broker.partition import Committable
@@ -39,12 +38,16 @@ from tests.crash.txn.actors import (
     read_records,
 )
 from tests.crash.txn.checker import Anomaly, check
-from tests.crash.txn.filtering import take
-from tests.crash.txn.history import Ask, Event, Final, FinalOffset
-from tests.crash.txn.scripts import Asked, fetch, fetch_offset
+from tests.crash.txn.ending import read_final, read_final_offset
+from tests.crash.txn.history import Ask, Event, Place
+from tests.crash.txn.scripts import Asked, fetch
 
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
+    "log.flush.offset.checkpoint.interval.ms": "150",
+    # An entry for every batch and room for some of them: a transaction may span segments.
+    "log.index.interval.bytes": "50",
+    "log.index.size.max.bytes": "100",
     "offsets.topic.num.partitions": "1",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
     "transaction.state.log.num.partitions": "1",
@@ -159,7 +162,18 @@ class Simulation:
 
     def fork(self, seed: int, keep: Keep) -> "Simulation":
         """Return the same clients with what a power cut leaves of the disk."""
-        other = Simulation(seed, self.disk.after_power_cut(seed, keep=keep), self.settings)
+        return self._followed_by(self.disk.after_power_cut(seed, keep=keep), seed)
+
+    def stop(self) -> "Simulation":
+        """Stop the broker in order; return the same clients with what it leaves."""
+        assert self.broker is not None
+        self.broker.groups.close()
+        self._settle()
+        self.broker.store.close()
+        return self._followed_by(self.disk.restart(), self.dice.getrandbits(32))
+
+    def _followed_by(self, disk: MemoryDisk, seed: int) -> "Simulation":
+        other = Simulation(seed, disk, self.settings)
         other.disk.lie = self.disk.lie
         other.clock = ManualClock(self.clock.now_ms(), self.clock.monotonic_ms())
         other.history = list(self.history)
@@ -171,14 +185,23 @@ class Simulation:
     def look(self) -> None:
         """Let somebody read everything at once, whatever is still on its way to the disk."""
         for committed in (True, False):
-            reader = f"look-{committed}"
-            asked = fetch(dict.fromkeys(PLACES, 0), committed=committed, wait_ms=0)
-            self.history.append(Ask(reader))
-            self._send(asked, partial(self._looked, reader, committed=committed))
+            positions: dict[Place, int] = dict.fromkeys(PLACES, -1)
+            found = dict.fromkeys(PLACES, 0)
+            while found != positions:
+                positions.update(found)
+                self.history.append(Ask("look"))
+                asked = fetch(positions, committed=committed, wait_ms=0)
+                self._send(asked, partial(self._looked, found, committed=committed))
 
-    def _looked(self, reader: str, answer: Any, *, committed: bool) -> None:  # noqa: ANN401
-        places = dict.fromkeys(PLACES, 0)
-        read_records(self._moment(), reader, answer, places, committed=committed)
+    def _looked(
+        self,
+        positions: dict[Place, int],
+        answer: Any,  # noqa: ANN401 - a FetchResponse
+        *,
+        committed: bool,
+    ) -> None:
+        found = read_records(self._moment(), "look", answer, positions, committed=committed)
+        positions.update({place: position for place, _, position in found})
 
     def lose_connections(self) -> None:
         """Let every client find that the broker is gone."""
@@ -237,16 +260,8 @@ class Simulation:
             self._settle()
             self.clock.advance(100)
         self._settle()
-        for place in PLACES:
-            committed, _ = self._read(place, committed=True)
-            uncommitted, bounds = self._read(place, committed=False)
-            self.history.append(Final(place, committed, uncommitted, *bounds))
-        offsets = self._ask(fetch_offset(GROUP, INPUT))
-        (topic,) = offsets.topics
-        (partition,) = topic.partitions
-        if partition.error_code:
-            self.refusals.append(f"at the end: {ErrorCode(partition.error_code).name}")
-        self.history.append(FinalOffset(GROUP, INPUT, partition.committed_offset))
+        self.history += [read_final(self._ask, place) for place in PLACES]
+        self.history.append(read_final_offset(self._ask, GROUP, INPUT))
         refused = [Anomaly("refused", description) for description in self.refusals]
         return check(self.history) + refused
 
@@ -256,19 +271,6 @@ class Simulation:
                 return
             self.rounds.step(self.dice)
         raise AssertionError("the broker never comes to rest")
-
-    def _read(
-        self, place: tuple[str, int], *, committed: bool
-    ) -> tuple[tuple[tuple[int, str], ...], tuple[int, int]]:
-        answer = self._ask(fetch({place: 0}, committed=committed, wait_ms=0))
-        (topic,) = answer.responses
-        (data,) = topic.partitions
-        assert data.error_code == 0, ErrorCode(data.error_code)
-        aborted = [
-            (each.producer_id, each.first_offset) for each in data.aborted_transactions or ()
-        ]
-        entries, _ = take(bytes(data.records or b""), 0, aborted if committed else None)
-        return entries, (data.last_stable_offset, data.high_watermark)
 
     def _create_topics(self, names: Iterable[str]) -> None:
         new = messages.CreateTopicsRequest.CreatableTopic

@@ -3,6 +3,8 @@
 import contextlib
 import random
 import time
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -13,9 +15,9 @@ from headwater.delivery.wire.kafka import messages
 from tests.crash.broker.wire import connect
 from tests.crash.txn.actors import GROUP, INPUT, PLACES, TIMEOUT_MS, Actor, Moment
 from tests.crash.txn.checker import check
-from tests.crash.txn.filtering import take
-from tests.crash.txn.history import Ended, Entry, Event, Final, FinalOffset, Place
-from tests.crash.txn.scripts import fetch, fetch_offset
+from tests.crash.txn.ending import is_quiet, read_final, read_final_offset
+from tests.crash.txn.history import Ended, Event
+from tests.crash.txn.scripts import Asked
 from tests.crash.txn.simulation import cast
 from tests.peers.kafka_server import running_kafka
 
@@ -38,27 +40,9 @@ def find_coordinators(connection: Connection) -> None:
             time.sleep(0.05)
 
 
-def read_all(
-    connection: Connection, place: Place, *, committed: bool
-) -> tuple[tuple[Entry, ...], int, int]:
-    request, version = fetch({place: 0}, committed=committed, wait_ms=0)
-    (topic,) = connection.call(request, version_max=version).responses
-    (data,) = topic.partitions
-    aborted = [(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()]
-    entries, _ = take(bytes(data.records), 0, aborted if committed else None)
-    return entries, data.last_stable_offset, data.high_watermark
-
-
-def look(connection: Connection, place: Place) -> Final:
-    """Read a partition when nothing in it is open any more."""
-    end_s = time.monotonic() + 10 * TIMEOUT_MS / 1000
-    while True:
-        committed, stable, end = read_all(connection, place, committed=True)
-        if stable == end or time.monotonic() > end_s:
-            break
-        time.sleep(0.05)
-    uncommitted, *_ = read_all(connection, place, committed=False)
-    return Final(place, committed, uncommitted, stable, end)
+def ask_it(connection: Connection, asked: Asked) -> Any:  # noqa: ANN401 - any message class
+    request, version = asked
+    return connection.call(request, version_max=version)
 
 
 def act(actors: list[Actor], lines: list[Connection], refusals: list[str]) -> list[Event]:
@@ -86,11 +70,12 @@ def test_a_history_of_apache_kafka_is_legal() -> None:
         lines = [open_.enter_context(connect(address, actor.name)) for actor in actors]
         find_coordinators(lines[0])
         history = act(actors, lines, refusals)
-        history += [look(lines[0], place) for place in PLACES]
-        request, version = fetch_offset(GROUP, INPUT)
-        (topic,) = lines[0].call(request, version_max=version).topics
-        (partition,) = topic.partitions
-        history.append(FinalOffset(GROUP, INPUT, partition.committed_offset))
+        ask = partial(ask_it, lines[0])
+        end_s = time.monotonic() + 10 * TIMEOUT_MS / 1000
+        while not is_quiet(ask, PLACES) and time.monotonic() < end_s:
+            time.sleep(0.05)
+        history += [read_final(ask, place) for place in PLACES]
+        history.append(read_final_offset(ask, GROUP, INPUT))
     assert sum(isinstance(event, Ended) for event in history) > 20
     assert check(history) == []
     assert refusals == []

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tests.crash.txn.checker import check
 from tests.crash.txn.history import (
+    UNSTABLE,
     Ask,
     Begin,
     Consume,
@@ -281,6 +282,10 @@ PLANTED: dict[str, tuple[Callable[[list[Event]], list[Event]], set[str]]] = {
         {"went back"},
     ),
     "a transaction hangs": (final(A, last_stable_offset=5), {"hanging"}),
+    "offsets hang": (
+        lambda events: swap(events, FinalOffset("g", IN, 1), FinalOffset("g", IN, UNSTABLE)),
+        {"hanging"},
+    ),
 }
 
 
@@ -292,7 +297,8 @@ def test_a_planted_anomaly_is_found(name: str) -> None:
 
 def test_every_kind_of_anomaly_is_planted() -> None:
     documented = check.__globals__["__doc__"].split("what that is:")[1].split("It knows")[0]
-    kinds = {line.strip().split("  ")[0] for line in documented.splitlines() if line.strip()}
+    lines = [line for line in documented.splitlines() if line.startswith("    ")]
+    kinds = {line.split("  ")[2] for line in lines if not line.startswith(" " * 5)}
     assert kinds == set().union(*(kinds for _, kinds in PLANTED.values()))
 
 

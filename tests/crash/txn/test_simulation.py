@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.crash.txn import bugs
-from tests.crash.txn.failpoints import Verdict, judge, sample
+from tests.crash.txn.failpoints import Verdict, judge, live, sample
 from tests.crash.txn.history import Ended, Failed
 from tests.crash.txn.simulation import Simulation
 
@@ -30,6 +30,13 @@ def test_nothing_is_wrong_in_longer_histories(seed: int) -> None:
     verdict = judge(seed, 1_200, sample(seed, 12, 500))
     assert not verdict.anomalies, told(verdict)
     assert verdict.cuts >= 16
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_nothing_is_wrong_after_many_starts(seed: int) -> None:
+    verdict = live(seed, 12, 300)
+    assert not verdict.anomalies, told(verdict)
+    assert verdict.cuts > 3
 
 
 def test_a_seed_gives_the_same_history() -> None:
