@@ -337,6 +337,21 @@ def test_status_of_apache_kafka_and_ours(cli: Runner, name: str) -> None:
     assert len(status["brokers"]) == 1
 
 
+def test_status_tells_what_is_enabled(cli: Runner, bootstrap: str, name: str) -> None:
+    status = cli.ok("status", "--json").json()
+    assert status["features"]["transaction.version"] == 2
+    assert status["features"]["metadata.version"] == 30
+    assert isinstance(status["quotas"], int)
+    before = status["transactions_by_state"].get("Empty", 0)
+
+    Producer({"bootstrap.servers": bootstrap, "transactional.id": name}).init_transactions(30)
+    status = cli.ok("status", "--json").json()
+    assert status["transactions_by_state"]["Empty"] == before + 1
+    text = cli.ok("status").text
+    assert "metadata.version 30" in text
+    assert f"{before + 1} Empty" in text
+
+
 def test_recovery_is_shown_only_to_those_who_look(tmp_path: Path) -> None:
     """Standard error is no terminal here, so even a long recovery says nothing."""
     with running(tmp_path) as up:

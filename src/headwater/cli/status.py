@@ -6,13 +6,14 @@ what only this machine knows (pid, age) is added for a broker that runs on it.
 
 import time
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
 from headwater.cli import output, run_file
 from headwater.cli.options import Session, examples, with_session
-from headwater.delivery.client import admin
+from headwater.delivery.client import admin, enabled
 
 _ESTABLISHED = "01"
 
@@ -21,7 +22,7 @@ _ESTABLISHED = "01"
 @click.option("--data", metavar="DIR", default=run_file.DEFAULT_DATA, show_default=True)
 @with_session
 def status(*, session: Session, data: str) -> None:
-    """Show the brokers, and how much they hold."""
+    """Show the brokers, how much they hold, and what is enabled."""
     running = run_file.find(data)
     if running is not None:
         session.prefer(running.address)
@@ -29,6 +30,9 @@ def status(*, session: Session, data: str) -> None:
     topics = cluster.topics()
     sizes = admin.log_sizes(cluster)
     groups = Counter(admin.list_groups(cluster).values())
+    features = enabled.finalized_features(cluster)
+    transactions = enabled.transactions_by_state(cluster)
+    quotas = enabled.quota_count(cluster)
     shown = [topic for topic in topics.values() if not topic.internal]
     if running is not None and running.address not in _addresses(session):
         running = None
@@ -44,11 +48,13 @@ def status(*, session: Session, data: str) -> None:
         "bytes": sum(sizes.values()),
         "groups": sum(groups.values()),
         "groups_by_state": dict(groups),
+        "features": features,
+        "transactions_by_state": transactions,
+        "quotas": quotas,
     }
     if session.as_json:
         output.document(facts)
         return
-    states = ", ".join(f"{number} {state}" for state, number in sorted(groups.items()))
     shown_facts: dict[str, output.Cell] = {
         "cluster": cluster.cluster_id,
         "brokers": ", ".join(_addresses(session)),
@@ -63,9 +69,20 @@ def status(*, session: Session, data: str) -> None:
         "topics": f"{len(shown)} (and {len(topics) - len(shown)} internal)",
         "partitions": sum(len(topic.partitions) for topic in topics.values()),
         "size": output.bytes_text(sum(sizes.values())),
-        "groups": f"{sum(groups.values())}" + (f" ({states})" if states else ""),
+        "groups": _counted(groups),
     }
+    if transactions is not None:
+        shown_facts["transactions"] = _counted(transactions)
+    if quotas is not None:
+        shown_facts["quotas"] = quotas
+    if features:
+        shown_facts["features"] = ", ".join(f"{name} {level}" for name, level in features.items())
     output.facts(shown_facts)
+
+
+def _counted(states: Mapping[str, int]) -> str:
+    detail = ", ".join(f"{number} {state}" for state, number in sorted(states.items()))
+    return f"{sum(states.values())}" + (f" ({detail})" if detail else "")
 
 
 def _addresses(session: Session) -> list[str]:
