@@ -186,7 +186,12 @@ def test_a_static_member_that_was_replaced_ends(
 
         write(cluster, topic, range(8))
         found: list[Message] = []
-        wait_until(lambda: len(found.extend(second.poll(0.1)) or found) == 8)
+
+        def all_came() -> bool:
+            found.extend(second.poll(0.1))
+            return len(found) == 8
+
+        wait_until(all_came)
         second.commit()
         assert second.assignment == held
         first.close()
