@@ -4,6 +4,7 @@ import pytest
 
 from headwater.base.errors import ErrorCode
 from headwater.delivery.broker.topics import NewTopic
+from headwater.delivery.broker.transactions.markers import Marker
 from headwater.delivery.wire.kafka import messages
 from tests.delivery.broker.transactions.world import Producer, World, codes
 
@@ -207,6 +208,28 @@ def test_a_topic_that_is_deleted_and_made_again(world: World) -> None:
     assert world.end(me, commit=True)[0] is OK
     assert world.state() == "CompleteCommit"
     assert world.committed("t1") == []
+
+
+def test_a_tool_that_claims_to_be_a_later_coordinator(world: World) -> None:
+    me = world.init()
+    world.send(me)
+    marker = Marker(me.producer_id, me.producer_epoch, False, 1_000_000, 0)
+    world.transactions.markers.append(marker, ("t0", 0), lambda: None)
+    world.settle()
+    assert world.open_in("t0") == 0
+    assert world.send(me, "t0", sequence=1) == [OK]
+
+    assert world.end(me, commit=True)[0] is OK
+    assert [world.open_in(name) for name in world.names] == [0, 0]
+
+
+def test_the_longest_name_that_a_request_can_carry(world: World) -> None:
+    name = "x" * 32_767
+    me = world.init(name)
+    assert world.send(me, transactional_id=name) == [OK, OK]
+    world.crash()
+
+    assert world.state(name) == "Ongoing"
 
 
 def no_room(content: bytes) -> bytes:

@@ -67,15 +67,26 @@ class Markers:
 
     def _write_one(self, marker: Marker, key: PartitionKey, countdown: Countdown) -> None:
         try:
-            self.append(marker, key, countdown.one_less)
+            self.append(self._outranking(marker, key), key, countdown.one_less)
         except StorageError as error:
             _log.warning("%s-%d: a marker is put off: %s", *key, error.message)
             self._timers.after(_RETRY_MS, partial(self._write_one, marker, key, countdown))
         except KafkaError as error:
-            # The topic is gone, or the partition has seen a newer producer or coordinator: the
-            # transaction is not open there any more.
+            # The topic is gone, or the partition has seen a newer epoch: the transaction is not
+            # open there any more.
             _log.info("%s-%d: no marker for producer %d: %s", *key, marker.producer_id, error)
             countdown.one_less()
+
+    def _outranking(self, marker: Marker, key: PartitionKey) -> Marker:
+        """Let nobody be ahead of the coordinator of this node, the only one there is.
+
+        A tool may have written a marker in the name of a later one.
+        """
+        partition = self._topics.partition(*key)
+        known = partition.log.producers.get(marker.producer_id) if partition is not None else None
+        if known is None or known.coordinator_epoch <= marker.coordinator_epoch:
+            return marker
+        return marker._replace(coordinator_epoch=known.coordinator_epoch)
 
     def append(self, marker: Marker, key: PartitionKey, when_synced: Callable[[], None]) -> None:
         """Write one marker.

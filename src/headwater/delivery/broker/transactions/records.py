@@ -7,10 +7,9 @@ Written is TransactionLogValue v1, whose tagged fields KIP-890 needs; v0 while t
 ``transaction.version`` is at 0, as in Kafka. Read is every version.
 """
 
-import struct
 from typing import Final
 
-from headwater.base.errors import ErrorCode, KafkaError, MalformedMessageError
+from headwater.base.errors import MalformedMessageError
 from headwater.base.settings import BrokerSettings
 from headwater.delivery.broker.formats.envelope import (
     decode_key,
@@ -46,11 +45,7 @@ def new_transactions_topic(settings: BrokerSettings) -> NewTopic:
 
 
 def transaction_entry(transaction: Transaction, *, server_version: int) -> Entry:
-    """Write down a transactional id.
-
-    Raises:
-        KafkaError: A name is too long.
-    """
+    """Write down a transactional id."""
     value = TransactionLogValue(
         producer_id=transaction.producer_id,
         producer_epoch=transaction.producer_epoch,
@@ -65,13 +60,7 @@ def transaction_entry(transaction: Transaction, *, server_version: int) -> Entry
         value.previous_producer_id = transaction.previous_producer_id
         value.next_producer_id = transaction.next_producer_id
         value.client_transaction_version = transaction.client_version
-    try:
-        return Entry(_key(transaction.transactional_id), encode_value(value, version))
-    except struct.error as error:
-        # Requests of newer versions can carry longer strings than these records.
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST, "Names of more than 32,767 bytes cannot be stored."
-        ) from error
+    return Entry(_key(transaction.transactional_id), encode_value(value, version))
 
 
 def transaction_tombstone(transactional_id: str) -> Entry:
