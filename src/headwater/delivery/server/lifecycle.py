@@ -171,6 +171,13 @@ async def start_node(
         committer.close()
         store.close()
         raise
+    _announce(node, advertise, data_directory)
+    return node
+
+
+def _announce(node: Node, advertise: tuple[str, int] | None, data_directory: str) -> None:
+    """Tell clients where they reach the broker, and tools where it listens and keeps its data."""
+    broker = node.broker
     broker.advertised_host, broker.advertised_port = advertise or (node.host, node.port)
     broker.configs.tell_in_force(
         {
@@ -179,7 +186,6 @@ async def start_node(
             "log.dirs": data_directory,
         }
     )
-    return node
 
 
 def _listener(host: str, port: int) -> str:
