@@ -50,4 +50,4 @@ class Cost:
 
     def sent(self) -> None:
         """Count what the answer took as well; it shows in the next one's throttle time."""
-        self._quotas.worked(self._client_id, perf_counter_ns() - self._since_ns)
+        self._quotas.worked_more(self._client_id, perf_counter_ns() - self._since_ns)

@@ -1,8 +1,11 @@
 """Which quota holds for a client, and who shares it."""
 
+import time
 from itertools import combinations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headwater.delivery.broker.quotas.entities import entity_key
 from headwater.delivery.broker.quotas.limits import Limit, Limits
@@ -78,3 +81,33 @@ def test_addresses_in_every_spelling() -> None:
     limits.replace(entity_key({"ip": None}), {}, {key: 9})
     assert limits.of_address(key, "127.0.0.1") == 9
     assert limits.of_address(key, "::1") == 4
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, len(LEVELS) - 1), st.one_of(st.none(), st.integers(1, 9))))
+)
+def test_after_any_changes_the_first_level_that_is_left_holds(
+    changes: list[tuple[int, int | None]],
+) -> None:
+    limits = Limits()
+    kept: dict[int, int] = {}
+    for level, value in changes:
+        old = {KEY: float(kept[level])} if level in kept else {}
+        limits.replace(entity_key(LEVELS[level][0]), old, {} if value is None else {KEY: value})
+        kept.pop(level, None)
+        if value is not None:
+            kept[level] = value
+        found = limits.of_client(KEY, "u", "c")
+        first = min(kept, default=None)
+        assert found == (None if first is None else Limit(kept[first], *LEVELS[first][1]))
+        assert limits.limits(KEY) == bool(kept)
+
+
+def test_very_many_limits_are_set_in_time() -> None:
+    limits = Limits()
+    begun_s = time.process_time()
+    for index in range(50_000):
+        limits.replace(entity_key({"client-id": f"c{index}"}), {}, {KEY: index + 1})
+    # Under a second; looking at all of them each time would take minutes.
+    assert time.process_time() - begun_s < 10
+    assert limits.of_client(KEY, "u", "c49999") == Limit(50_000, "", "c49999")

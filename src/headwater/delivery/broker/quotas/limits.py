@@ -19,7 +19,22 @@ from headwater.log.manifest import QuotaEntity
 
 # No entity has an empty name, so it can stand for "not a part of the entity"; None is "any".
 _ABSENT: Final = ""
+_Pair = tuple[str | None, str | None]
 _Name = TypeVar("_Name")
+
+# Per level of precedence: whether its entities have a user and a client id of their own (0), any
+# (1), or none (2); and so for those who share the quota.
+_LEVELS: Final = (
+    ((0, 0), (0, 0)),
+    ((0, 1), (0, 0)),
+    ((0, 2), (0, 2)),
+    ((1, 0), (0, 0)),
+    ((1, 1), (0, 0)),
+    ((1, 2), (0, 2)),
+    ((2, 0), (2, 0)),
+    ((2, 1), (2, 0)),
+)
+_OF_USERS_ALONE: Final = (2, 5)
 
 
 class Limit(NamedTuple):
@@ -34,7 +49,10 @@ class Limits:
     """All that is set, by key."""
 
     def __init__(self) -> None:
-        self._clients: dict[str, dict[tuple[str | None, str | None], float]] = {}
+        self._clients: dict[str, dict[_Pair, float]] = {}
+        # How many there are of each level, by key: most have none and are not looked for.
+        self._counts: dict[str, list[int]] = {}
+        self._levels: dict[str, list[int]] = {}
         self._addresses: dict[str, dict[str | None, float]] = {}
 
     def limits(self, *keys: str) -> bool:
@@ -53,28 +71,27 @@ class Limits:
                 _put(self._addresses.setdefault(key, {}), address, new.get(key))
             else:
                 pair = (names.get(USER, _ABSENT), names.get(CLIENT_ID, _ABSENT))
-                _put(self._clients.setdefault(key, {}), pair, new.get(key))
+                table = self._clients.setdefault(key, {})
+                counts = self._counts.setdefault(key, [0] * len(_LEVELS))
+                counts[_level(pair)] += (key in new) - (pair in table)
+                _put(table, pair, new.get(key))
+                self._levels[key] = [level for level, count in enumerate(counts) if count]
 
     def of_client(self, key: str, user: str, client_id: str | None) -> Limit | None:
         """Return the limit of a client, if it has one."""
-        table = self._clients.get(key)
-        if not table:
+        levels = self._levels.get(key)
+        if not levels:
             return None
-        name = client_id or _ABSENT
-        for pair, sharer in (
-            ((user, name), (user, name)),
-            ((user, None), (user, name)),
-            ((user, _ABSENT), (user, _ABSENT)),
-            ((None, name), (user, name)),
-            ((None, None), (user, name)),
-            ((None, _ABSENT), (user, _ABSENT)),
-            ((_ABSENT, name), (_ABSENT, name)),
-            ((_ABSENT, None), (_ABSENT, name)),
-        ):
-            if name or pair[1] == _ABSENT:
-                value = table.get(pair)
+        table = self._clients[key]
+        users = (user, None, _ABSENT)
+        client_ids = (client_id, None, _ABSENT)
+        for level in levels:
+            if client_id or level in _OF_USERS_ALONE:
+                (of_user, of_client), (user_shares, client_shares) = _LEVELS[level]
+                value = table.get((users[of_user], client_ids[of_client]))
                 if value is not None:
-                    return Limit(value, *sharer)
+                    sharer = client_id if client_shares == 0 else _ABSENT
+                    return Limit(value, user if user_shares == 0 else _ABSENT, sharer or _ABSENT)
         return None
 
     def of_address(self, key: str, address: str) -> float | None:
@@ -91,3 +108,8 @@ def _put(table: dict[_Name, float], name: _Name, value: float | None) -> None:
         table.pop(name, None)
     else:
         table[name] = value
+
+
+def _level(pair: _Pair) -> int:
+    kinds = tuple(1 if name is None else 2 if name == _ABSENT else 0 for name in pair)
+    return next(level for level, (entity, _) in enumerate(_LEVELS) if entity == kinds)

@@ -168,6 +168,14 @@ class Quotas:
         excess_ms = self._counted(name, busy_ns * _PERCENT_PER_NS, limit.value)
         return min(excess_ms, self._windows.window_ms)
 
+    def worked_more(self, client_id: str | None, busy_ns: int) -> None:
+        """Count time that nobody waits for now; it shows when the client asks the next time."""
+        limit = self._limits.of_client(REQUEST_PERCENTAGE, ANONYMOUS, client_id)
+        if limit is not None:
+            now_ms = self._clock.monotonic_ms()
+            name = (REQUEST_PERCENTAGE, limit.user, limit.client_id)
+            self._rates.get(name, now_ms).add(busy_ns * _PERCENT_PER_NS, now_ms)
+
     def connected(self, address: str) -> int:
         """Count a new connection; return after how long it has to be closed, 0 if it may stay."""
         limit = self._limits.of_address(CONNECTION_CREATION_RATE, address)
