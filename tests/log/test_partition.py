@@ -4,6 +4,7 @@ import contextlib
 import errno
 import os
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -356,6 +357,23 @@ def test_idle_handles_are_closed_and_opened_again(tmp_path: Path) -> None:
 
 
 # Durability.
+
+
+def test_closed_segments_are_committed_by_and_by_even_in_the_page_cache() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk, config=replace(SMALL, flush_messages=1_000_000))
+    for number in range(20):
+        append_value(log, b"value %d" % number, NOW_MS + number)
+    assert len(log.segments) > 2
+    assert not log.commit_due()
+
+    # A checkpoint finds files that may be lost, and cannot move the recovery point yet.
+    assert log.checkpoint() == 0
+    assert log.commit_due()
+    commit(log)
+
+    assert log.checkpoint() == 20
+    assert not log.commit_due()
 
 
 def test_the_page_cache_is_enough_where_flush_messages_says_so() -> None:

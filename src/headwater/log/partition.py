@@ -93,6 +93,7 @@ class PartitionLog(ReadableLog):
         self._recovery_point = found.log_end_offset
         self._unsynced = Unsynced(disk)
         self._active_dirty = False
+        self._commit_wanted = False
         self._dirty_since_ms = 0
         self._epochs_stale = False
         self._abandoned = False
@@ -488,6 +489,7 @@ class PartitionLog(ReadableLog):
         config = self._config
         return (
             self._durable
+            or self._commit_wanted
             or self.log_end_offset - self.synced_offset >= config.flush_messages
             or self._clock.now_ms() - self._dirty_since_ms >= config.flush_ms
         )
@@ -495,6 +497,7 @@ class PartitionLog(ReadableLog):
     def begin_commit(self) -> Sequence[Syncable]:
         """Hand over all that must be synced for the present end to be durable."""
         self._commit_offset = self.log_end_offset
+        self._commit_wanted = False
         active = None
         if self._active_dirty and self._segments.active is not None:
             self._segments.active.mark(self.log_end_offset)
@@ -517,7 +520,10 @@ class PartitionLog(ReadableLog):
             The recovery point: the next start need not look at anything below.
         """
         # Indexes that wait for a commit may not survive a crash: nothing new is safe before it.
+        # Where appends ask for none, it is wanted for closed segments, so that a recovery never
+        # reads more than what came since, and compaction may have them.
         if self.failure or self._unsynced.has_files:
+            self._commit_wanted = True
             return self._recovery_point
         try:
             indexed_offset, names_created = self._segments.sync_indexes()
