@@ -12,7 +12,7 @@ Timestamps are judged by the header, the first and the largest: records are not 
 """
 
 from headwater.base.errors import ErrorCode, KafkaError
-from headwater.base.record.batch import BatchHeader
+from headwater.base.record.batch import TRANSACTIONAL_MASK, BatchHeader
 from headwater.base.settings import TopicConfig
 
 
@@ -27,7 +27,7 @@ def check_admitted(config: TopicConfig, header: BatchHeader, size: int, now_ms: 
             ErrorCode.RECORD_LIST_TOO_LARGE,
             f"the batch has {size} bytes, a segment {config.segment_bytes}",
         )
-    if header.producer_id < 0 and header.is_transactional:
+    if header.producer_id < 0 and header.attributes & TRANSACTIONAL_MASK:
         raise KafkaError(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING,
             f"the batch is part of a transaction of producer {header.producer_id}",

@@ -43,7 +43,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from headwater.base.errors import ErrorCode, KafkaError
-from headwater.base.record.batch import BatchHeader
+from headwater.base.record.batch import TRANSACTIONAL_MASK, BatchHeader
 from headwater.base.record.control import EndTransactionMarker
 from headwater.base.record.crc import crc32c
 from headwater.log.transactions import Transactions
@@ -216,10 +216,12 @@ class ProducerState:
         self, header: BatchHeader, base_offset: int, timestamp: int, now_ms: int | None = None
     ) -> None:
         """Remember a batch that was appended at `base_offset`, and open its transaction."""
-        producer = self._enter(header.producer_id, header.producer_epoch)
+        producer = self._producers.get(header.producer_id)
+        if producer is None or producer.epoch != header.producer_epoch:
+            producer = self._enter(header.producer_id, header.producer_epoch)
         _remember(producer, header, base_offset, timestamp)
         producer.timestamp = timestamp
-        if header.is_transactional and producer.txn_first_offset < 0:
+        if header.attributes & TRANSACTIONAL_MASK and producer.txn_first_offset < 0:
             producer.txn_first_offset = base_offset
             producer.txn_since_ms = timestamp if now_ms is None else now_ms
             self.transactions.begin(header.producer_id, base_offset)
@@ -366,9 +368,10 @@ class ProducerState:
             producer.txn_first_offset = txn_first_offset
             producer.txn_since_ms = timestamp
             if last_offset >= 0:
+                first_sequence = (last_sequence - offset_delta) & SEQUENCE_MASK
                 producer.batches.append(
                     ProducerBatch(
-                        _add_to_sequence(last_sequence, -offset_delta),
+                        NO_SEQUENCE if last_sequence == NO_SEQUENCE else first_sequence,
                         last_sequence,
                         last_offset - offset_delta,
                         last_offset,
@@ -385,23 +388,14 @@ class ProducerState:
 def _remember(producer: Producer, header: BatchHeader, base_offset: int, timestamp: int) -> None:
     """Let a batch enter a producer's window."""
     delta = header.last_offset_delta
-    base_sequence = header.base_sequence
+    sequence = header.base_sequence
+    last_sequence = sequence if sequence == NO_SEQUENCE else (sequence + delta) & SEQUENCE_MASK
     batches = producer.batches
     if len(batches) >= BATCHES_MAX:
         del batches[0]
     batches.append(
-        ProducerBatch(
-            base_sequence,
-            _add_to_sequence(base_sequence, delta),
-            base_offset,
-            base_offset + delta,
-            timestamp,
-        )
+        ProducerBatch(sequence, last_sequence, base_offset, base_offset + delta, timestamp)
     )
-
-
-def _add_to_sequence(sequence: int, count: int) -> int:
-    return NO_SEQUENCE if sequence == NO_SEQUENCE else (sequence + count) & SEQUENCE_MASK
 
 
 def _old_epoch(producer_id: int, epoch: int, latest: int) -> KafkaError:
