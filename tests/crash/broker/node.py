@@ -43,6 +43,8 @@ _SETTINGS = {
     "log.retention.check.interval.ms": "100",
     "log.segment.delete.delay.ms": "200",
     "offsets.topic.num.partitions": "2",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "50",
+    "transaction.state.log.num.partitions": "2",
 }
 _UPKEEP_INTERVAL_MS = 50
 _FOLD_AT_LEAST_BYTES = 3_000

@@ -34,7 +34,7 @@ from tests.crash.txn.history import (
     Sent,
 )
 
-TIMEOUT_MS = 3_000
+TIMEOUT_MS = 6_000
 REPLACED = 3
 GROUP = "pumps"
 TOPICS = {"a": 2, "b": 2, "in": 2}
@@ -128,9 +128,9 @@ class Writer:
             self.write(name, self.dice.choice(self._places), f"{name}.{number}")
             if self.dice.random() < 0.3:
                 self._producer.poll(self.dice.random() * 0.01)
-        if self.dice.random() < 0.04:
+        if self.dice.random() < 0.03:
             # Around the time-out: some come back in time, some too late.
-            self.stop.wait(TIMEOUT_MS / 1000 * self.dice.uniform(0.5, 2.0))
+            self.stop.wait(TIMEOUT_MS / 1000 * self.dice.uniform(0.1, 1.5))
         self.end(name, commit=self.dice.random() < 0.8)
 
     def begin(self) -> str:

@@ -8,7 +8,9 @@ something to go on when the world has changed.
 import random
 import signal
 import subprocess
+import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +25,8 @@ ROLES = {
     "pump-2": "pump",
     "reader": "reader",
 }
+_BUSY_WITHIN_S = 6.0
+_BUSY_BYTES = 3_000
 # Longer than a transaction may stay open: whoever is not done then waits for nothing.
 _END_WITHIN_S = 5.0
 
@@ -58,6 +62,20 @@ class Crew:
             elif worker.process.poll() is not None:
                 self._counts["fenced"] += worker.process.returncode == REPLACED
                 self._spawn(post)
+
+    def wait_busy(self, gone: Callable[[], bool]) -> None:
+        """Return when clients have found the broker and work, or it is gone, or it takes too long.
+
+        Their journals tell: a transaction is some hundred bytes.
+        """
+        end_s = time.monotonic() + _BUSY_WITHIN_S
+        enough = self._noted_bytes() + _BUSY_BYTES
+        while self._noted_bytes() < enough and time.monotonic() < end_s and not gone():
+            time.sleep(0.02)
+
+    def _noted_bytes(self) -> int:
+        writers = [path for path in self._directory.glob("*.journal") if "reader" not in path.name]
+        return sum(path.stat().st_size for path in writers if path.name != "observer.journal")
 
     def strike(self) -> None:
         """Do something to somebody, or not."""

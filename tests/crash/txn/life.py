@@ -16,7 +16,6 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from headwater.delivery.client import admin
@@ -33,8 +32,6 @@ from tests.crash.txn.observer import Observer
 from tests.crash.txn.outcomes import Outcomes
 
 _STRIKES_MAX = 2
-# Clients need so long to find a broker that is back, and their coordinators.
-_FIND_S = 1.0
 
 
 class Book:
@@ -74,13 +71,12 @@ class Life:
         Raises:
             BrokenPromisesError: Something did not hold.
         """
-        planned = replace(planned, load_s=planned.load_s + _FIND_S)
         process = self.machine.start(planned, kill_at)
         ready = process.wait_ready()
         if ready is not None:
             self.machine.greet(ready)
             if self._prepare(process):
-                with self._clients_at_work(planned):
+                with self._clients_at_work(planned, process):
                     self.machine.end(planned, process)
         elif process.wait() != -signal.SIGKILL or not process.orders.kill_at:
             self.ledger.breach("unexpected", f"the start failed: {process.errors()}")
@@ -123,7 +119,7 @@ class Life:
         self._journal.close()
 
     @contextlib.contextmanager
-    def _clients_at_work(self, planned: Plan) -> Iterator[None]:
+    def _clients_at_work(self, planned: Plan, process: BrokerProcess) -> Iterator[None]:
         stop = threading.Event()
         self._crew.fill()
         threads = [
@@ -133,6 +129,7 @@ class Life:
         for thread in threads:
             thread.start()
         try:
+            self._crew.wait_busy(lambda: process.wait(0) is not None)
             yield
         finally:
             stop.set()

@@ -67,7 +67,7 @@ class Observer:
 
     def conclude(self, address: tuple[str, int]) -> None:
         """Wait until nothing is open any more, and note all that is there."""
-        end_s = time.monotonic() + 8 * TIMEOUT_MS / 1000
+        end_s = time.monotonic() + 3 * TIMEOUT_MS / 1000
         with connect(address, "observer") as connection:
             ask = partial(_ask, connection)
             while not is_quiet(ask, PLACES) and time.monotonic() < end_s:
