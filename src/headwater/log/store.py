@@ -375,6 +375,10 @@ class LogStore:
         """Room is needed now: the next upkeep applies retention and frees it without delay."""
         self._upkeep.hurry()
 
+    def reclaim(self, log: PartitionLog) -> None:
+        """The start of a log was raised: the next upkeep removes what lies below."""
+        self._upkeep.reclaim(log)
+
     def work_due(self, now_ms: int) -> bool:
         """Do what is due of retention, removal and checkpoints, for a few milliseconds at most.
 

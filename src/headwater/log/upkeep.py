@@ -77,6 +77,7 @@ class Upkeep:
         # Whether retention has raised a log start that no checkpoint has yet.
         self._starts_moved = False
         self._removal = Removal()
+        self._trimmed: dict[PartitionLog, None] = {}
         now_ms = clock.monotonic_ms()
         self._retention_due_ms = now_ms + settings.log_retention_check_interval_ms
         self._checkpoint_due_ms = now_ms + settings.log_flush_offset_checkpoint_interval_ms
@@ -84,6 +85,10 @@ class Upkeep:
     def hurry(self) -> None:
         """Room is needed now: the next call applies retention and frees it without delay."""
         self._removal.hurry()
+
+    def reclaim(self, log: PartitionLog) -> None:
+        """Let the next call apply retention to a log, whenever the check of all is due."""
+        self._trimmed[log] = None
 
     def work_due(self, now_ms: int) -> bool:
         """Do what is due, for a few milliseconds at most.
@@ -119,6 +124,11 @@ class Upkeep:
     def _all_steps(self, now_ms: int) -> Iterator[None]:
         yield from self._deletions.steps()
         monotonic_ms = self._clock.monotonic_ms()
+        trimmed, self._trimmed = self._trimmed, {}
+        for log in trimmed:
+            if self._is_present(log):
+                self._remove_expired(log, now_ms)
+                yield
         if monotonic_ms >= self._retention_due_ms or self._removal.hurried:
             for log in self._present_logs():
                 self._remove_expired(log, now_ms)
@@ -133,9 +143,12 @@ class Upkeep:
     def _present_logs(self) -> Iterator[PartitionLog]:
         """Go through the partitions of now, without those whose topic is deleted on the way."""
         for log in list(self._logs()):
-            topic = self._topics.get(log.topic)
-            if topic is not None and topic.topic_id == log.topic_id:
+            if self._is_present(log):
                 yield log
+
+    def _is_present(self, log: PartitionLog) -> bool:
+        topic = self._topics.get(log.topic)
+        return topic is not None and topic.topic_id == log.topic_id
 
     def _logs(self) -> Iterator[PartitionLog]:
         return (log for topic in self._topics.values() for log in topic.partitions)

@@ -94,7 +94,7 @@ class Broker:
             server_version=lambda: self.features.transaction_version,
             offsets_ended=self.groups.committing.transaction_ended,
         )
-        self.overflow = Overflow(self.groups.offsets)
+        self.overflow = Overflow(self.groups.offsets, store.reclaim)
         self.topics.when_deleted(self.overflow.forget)
 
     def start(self) -> None:
@@ -148,8 +148,6 @@ class Broker:
         try:
             self.topics.request_due_commits()
             self.store.work_due(now_ms)
-            if self.overflow.reclaim(now_ms):
-                self.store.persist_log_starts()
         except StorageError as error:
             failure = error
             _log.warning("upkeep is put off: %s", error)

@@ -29,12 +29,13 @@ They retry until their own delivery time-out (Java 2 minutes, librdkafka 5), the
 application: the pressure has arrived where it belongs.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from headwater.base.errors import ErrorCode
 from headwater.delivery.broker.partition import Partition
+from headwater.log.partition import PartitionLog
 
 REFUSAL: Final = ErrorCode.NOT_ENOUGH_REPLICAS
 DELAY_MS_MAX: Final = 1_000
@@ -85,12 +86,12 @@ _AT_ONCE = Decision()
 class Overflow:
     """The three answers, and how often they were given."""
 
-    def __init__(self, readers: Readers) -> None:
+    def __init__(self, readers: Readers, reclaim: Callable[[PartitionLog], None]) -> None:
+        """Take who reads, and what frees the files below a log start that was raised."""
         self._readers = readers
+        self._reclaim = reclaim
         # Partitions that will be looked at when their last append is durable.
         self._awaited: set[Partition] = set()
-        # Partitions that dropped, and until when their files have to be looked after.
-        self._cut: dict[Partition, int | None] = {}
         self.counters: dict[tuple[str, int], Counters] = {}
 
     def before_append(self, partition: Partition, size_bytes: int) -> Decision:
@@ -166,35 +167,13 @@ class Overflow:
         counters = self._counters(partition)
         counters.dropped_records += log.log_start_offset - before_offset
         counters.dropped_bytes += before_bytes - log.durable_bytes()
-        self._cut[partition] = None
-
-    def reclaim(self, now_ms: int) -> bool:
-        """Free the segments below what was dropped, without waiting for the retention check.
-
-        Returns:
-            Whether retention has raised a log start on the way, so that it has to be recorded.
-        """
-        raised = False
-        for partition, until_ms in list(self._cut.items()):
-            log = partition.log
-            start = log.log_start_offset
-            log.remove_expired(now_ms)
-            log.purge_deleted(now_ms)
-            raised |= log.log_start_offset != start
-            if until_ms is None:
-                self._cut[partition] = now_ms + log.config.file_delete_delay_ms
-            elif now_ms > until_ms:
-                del self._cut[partition]
-        return raised
+        self._reclaim(log)
 
     def forget(self, topic: str) -> None:
         """Forget a topic that is gone."""
         for key in [key for key in self.counters if key[0] == topic]:
             del self.counters[key]
-        for partition in [*self._cut, *self._awaited]:
-            if partition.log.topic == topic:
-                self._cut.pop(partition, None)
-                self._awaited.discard(partition)
+        self._awaited = {each for each in self._awaited if each.log.topic != topic}
 
     def _slowest(self, partition: Partition) -> tuple[str, int]:
         """Return the group that is furthest behind, and the first offset it is still owed."""
