@@ -184,6 +184,14 @@ class ReadableLog:
         with self._reading():
             return self._segments.bytes_from(offset)
 
+    def segment_start(self, offset: int) -> int:
+        """Return the first offset of the segment that holds an offset, or the log start."""
+        if not self._segments:
+            return self.log_start_offset
+        return max(
+            self.log_start_offset, self._segments[self._segments.place_of(offset)].base_offset
+        )
+
     def durable_bytes(self) -> int:
         """Return the bytes below the high watermark."""
         return self.bytes_from(self.log_start_offset) - self.bytes_from(self.high_watermark)

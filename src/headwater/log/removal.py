@@ -6,10 +6,12 @@ the files they hold open; the delay is for people who change their minds.
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 from headwater.log.partition import PartitionLog
 
-_END_OF_TIME_MS = (1 << 63) - 1
+END_OF_TIME_MS: Final = (1 << 63) - 1
+"""A moment by which everything is due."""
 
 
 class Removal:
@@ -33,7 +35,7 @@ class Removal:
 
     def steps(self, now_ms: int) -> Iterator[None]:
         """Remove what is due, a log at a time."""
-        upto_ms = _END_OF_TIME_MS if self.hurried else now_ms
+        upto_ms = END_OF_TIME_MS if self.hurried else now_ms
         self.hurried = False
         for log in [log for log, due_ms in self._due_ms.items() if due_ms <= upto_ms]:
             log.purge_deleted(upto_ms)

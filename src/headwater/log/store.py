@@ -352,6 +352,14 @@ class LogStore:
         self._producer_ids = iter(range(start, start + PRODUCER_ID_BLOCK))
         return next(self._producer_ids)
 
+    def trim(self, trims: Sequence[tuple[PartitionLog, int]]) -> None:
+        """Let logs start at other offsets, with one sync for all, as DeleteRecords asks for.
+
+        Raises:
+            StorageError: The disk failed or is full; nobody sees a start that a crash could undo.
+        """
+        self._upkeep.trim(trims)
+
     def persist_log_starts(self) -> None:
         """Record every log start; what was trimmed before the call stays so.
 

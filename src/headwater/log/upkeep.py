@@ -9,7 +9,7 @@ go between two steps: each step looks again at what is there.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -28,7 +28,7 @@ from headwater.log.checkpoints import (
 )
 from headwater.log.deletion import Deletions
 from headwater.log.partition import PartitionLog
-from headwater.log.removal import Removal
+from headwater.log.removal import END_OF_TIME_MS, Removal
 from headwater.log.topic import Topic
 
 _BUDGET_MS: Final = 20
@@ -196,14 +196,46 @@ class Upkeep:
         watermarks = {(log.topic, log.partition): log.high_watermark for log in self._logs()}
         self._record(HIGH_WATERMARKS, above_zero(watermarks))
 
-    def record_log_starts(self) -> None:
-        """Write down where every log starts.
+    def record_log_starts(self, raised: Iterable[tuple[PartitionLog, int]] = ()) -> None:
+        """Write down where every log starts, some of them as if they started later already.
 
         Raises:
             StorageError: The disk failed or is full.
         """
         starts = {(log.topic, log.partition): log.log_start_offset for log in self._logs()}
+        for log, offset in raised:
+            key = log.topic, log.partition
+            starts[key] = max(starts[key], offset)
         self._record(LOG_STARTS, above_zero(starts))
+
+    def trim(self, trims: Sequence[tuple[PartitionLog, int]]) -> None:
+        """Let logs start at other offsets. Readers see that once a crash cannot undo it.
+
+        Raises:
+            StorageError: The disk failed or is full, and the logs start where they did, or at a
+                segment whose predecessors are gone.
+        """
+        try:
+            self.record_log_starts(trims)
+        except StorageError:
+            if self.failed:
+                raise
+            # Whole segments can go without a word written, and what goes makes the room for it.
+            for log, offset in trims:
+                self._free_below(log, offset)
+            self.record_log_starts(trims)
+        for log, offset in trims:
+            log.trim(offset)
+
+    def _free_below(self, log: PartitionLog, offset: int) -> None:
+        log.trim(log.segment_start(offset))
+        try:
+            if log.remove_expired(self._clock.now_ms()):
+                log.purge_deleted(END_OF_TIME_MS)
+        except StorageError as error:
+            if log.failed:
+                raise
+            logger.warning("no room is won: %s", error)
 
     def checkpoint_log(self, log: PartitionLog) -> int:
         """Record how far one partition is safe.

@@ -1,5 +1,7 @@
 """DeleteRecords: where the log starts, now and after a crash."""
 
+import itertools
+
 import pytest
 
 from headwater.base.errors import ErrorCode
@@ -96,9 +98,55 @@ def test_a_partition_named_twice_is_answered_once(desk: Desk) -> None:
     assert trim(desk, "a", (0, 3), (0, 4)) == [(0, 4, ErrorCode.NONE)]
 
 
-def test_when_the_disk_is_full_nobody_is_told_of_a_success(desk: Desk) -> None:
-    desk.disk.fail_at(desk.disk.operations + 1, OSError(28, "No space left on device"))
+NO_ROOM = OSError(28, "No space left on device")
+
+
+def test_when_the_disk_is_full_nothing_has_happened(desk: Desk) -> None:
+    """There is no whole segment that could go: the start is where it was, for readers too."""
+    desk.disk.capacity_bytes = desk.disk.used_bytes()
     assert trim(desk, "a", (0, 3), (1, 5)) == [
         (0, -1, ErrorCode.KAFKA_STORAGE_ERROR),
         (1, -1, ErrorCode.OFFSET_OUT_OF_RANGE),
     ]
+    assert log_start(desk, "a") == 0
+    desk.clock.advance(10_000)
+    assert log_start(desk, "a") == 0
+    desk.disk.capacity_bytes = None
+    assert trim(desk, "a", (0, 3)) == [(0, 3, ErrorCode.NONE)]
+    desk.crash()
+    assert log_start(desk, "a") == 3
+
+
+def test_no_reader_sees_a_start_that_a_crash_would_undo() -> None:
+    """Whichever operation finds no room: before and after a crash the log starts no earlier."""
+    outcomes = []
+    for number in itertools.count(1):
+        desk = Desk()
+        desk.broker.topics.create([NewTopic("a", 1, {})])
+        desk.append("a", count=10)
+        last = desk.disk.operations + number
+        desk.disk.fail_at(last, NO_ROOM)
+        ((_, _, code),) = trim(desk, "a", (0, 3))
+        seen, operations = log_start(desk, "a"), desk.disk.operations
+        assert seen == (3 if code == ErrorCode.NONE else 0)
+        desk.crash()
+        assert log_start(desk, "a") >= seen
+        outcomes.append(code)
+        if operations < last:
+            break
+    assert ErrorCode.NONE in outcomes
+    assert len(outcomes) > 3
+
+
+def test_a_full_disk_is_emptied_by_deleting_records() -> None:
+    desk = Desk()
+    desk.broker.topics.create([NewTopic("big", 1, {"segment.bytes": "1048576"})])
+    desk.append("big", count=10, size=400_000)
+    desk.disk.capacity_bytes = desk.disk.used_bytes()
+
+    assert trim(desk, "big", (0, 7)) == [(0, 7, ErrorCode.NONE)]
+
+    assert desk.disk.used_bytes() < 5 * 400_000, "the room is there at once"
+    desk.append("big", size=400_000)
+    desk.crash()
+    assert log_start(desk, "big") == 7

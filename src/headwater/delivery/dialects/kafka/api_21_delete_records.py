@@ -4,7 +4,9 @@ Behaviour:
 * Raises the log start offset of partitions; -1 means the high watermark. An offset below the log
   start changes nothing and answers the log start; one above the high watermark is
   OFFSET_OUT_OF_RANGE.
-* The new log starts are on disk before the answer, with one sync for the whole request.
+* The new log starts are on disk before the answer, with one sync for the whole request, and
+  before any reader sees them. On a full disk whole segments go first and make the room; without
+  any to go, the log starts where it did and the answer is KAFKA_STORAGE_ERROR.
 * Topics that are only compacted refuse (POLICY_VIOLATION), internal ones too
   (INVALID_TOPIC_EXCEPTION).
 * Whoever waits in a fetch below the new log start is woken and told.
@@ -30,11 +32,11 @@ _Partition = messages.DeleteRecordsResponse.DeleteRecordsPartitionResult
 
 
 def handle(call: Call, request: messages.DeleteRecordsRequest) -> None:
-    """Move the log starts, make them durable, answer."""
+    """Make the new log starts durable, move to them, answer."""
     broker = call.broker
     response = messages.DeleteRecordsResponse()
-    trimmed: list[tuple[Partition, messages.DeleteRecordsResponse.DeleteRecordsPartitionResult]]
-    trimmed = []
+    trims: list[tuple[Partition, int, messages.DeleteRecordsResponse.DeleteRecordsPartitionResult]]
+    trims = []
     for asked in request.topics:
         results = {}
         for wanted in asked.partitions:
@@ -42,20 +44,20 @@ def handle(call: Call, request: messages.DeleteRecordsRequest) -> None:
             results[wanted.partition_index] = result
             try:
                 partition = _find(broker, asked.name, wanted.partition_index)
-                result.low_watermark = _trim(partition, wanted.offset)
-                trimmed.append((partition, result))
+                trims.append((partition, _wanted_start(partition, wanted.offset), result))
             except KafkaError as error:
                 result.error_code = error.code
         response.topics.append(_Topic(asked.name, list(results.values())))
-    if trimmed:
+    if trims:
         try:
-            broker.store.persist_log_starts()
+            broker.store.trim([(partition.log, offset) for partition, offset, _ in trims])
         except KafkaError as error:
-            for _, result in trimmed:
-                result.low_watermark = _FAILED
+            for _, _, result in trims:
                 result.error_code = error.code
         broker.store.make_room()
-        for partition, _ in trimmed:
+        for partition, _, result in trims:
+            if not result.error_code:
+                result.low_watermark = partition.log.log_start_offset
             partition.wake()
     call.reply(response)
 
@@ -72,10 +74,10 @@ def _find(broker: Broker, name: str, index: int) -> Partition:
     return partition
 
 
-def _trim(partition: Partition, offset: int) -> int:
-    log = partition.log
+def _wanted_start(partition: Partition, offset: int) -> int:
+    high_watermark = partition.log.high_watermark
     if offset == _HIGH_WATERMARK:
-        offset = log.high_watermark
-    if not 0 <= offset <= log.high_watermark:
+        return high_watermark
+    if not 0 <= offset <= high_watermark:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    return log.trim(offset)
+    return offset
