@@ -10,7 +10,8 @@ Version notes:
 * v4: TRANSACTION_ABORTABLE is understood. With KIP-890 clients do not send this request any more.
 """
 
-from headwater.base.errors import ErrorCode
+from headwater.base.errors import ErrorCode, KafkaError
+from headwater.delivery.broker.groups.append_errors import error_for_client
 from headwater.delivery.broker.groups.offsets_topic import OFFSETS_TOPIC
 from headwater.delivery.dialects.kafka.call import Call
 from headwater.delivery.dialects.kafka.fencing import spell_fenced
@@ -33,11 +34,17 @@ def handle(call: Call, request: messages.AddOffsetsToTxnRequest) -> None:
         answer(ErrorCode.INVALID_REQUEST)
         return
     broker = call.broker
+    try:
+        place = (OFFSETS_TOPIC, broker.groups.partition_of(request.group_id))
+    except KafkaError as error:
+        # The first group of all makes the topic, for which there may be no room.
+        answer(error_for_client(error))
+        return
     broker.transactions.enlist(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,
-        [(OFFSETS_TOPIC, broker.groups.partition_of(request.group_id))],
+        [place],
         answer,
         client_version=0,
     )

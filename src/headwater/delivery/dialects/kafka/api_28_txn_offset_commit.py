@@ -20,7 +20,7 @@ Version notes:
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from headwater.base.errors import ErrorCode
+from headwater.base.errors import ErrorCode, KafkaError
 from headwater.delivery.broker.groups.append_errors import error_for_client
 from headwater.delivery.broker.groups.offsets_topic import OFFSETS_TOPIC
 from headwater.delivery.broker.groups.values import CommitRequest, PartitionCommit
@@ -32,6 +32,7 @@ from headwater.delivery.broker.transactions.admission import (
     admit,
 )
 from headwater.delivery.broker.transactions.decisions import Producer
+from headwater.delivery.broker.transactions.transaction import PartitionKey
 from headwater.delivery.dialects.kafka.call import Call
 from headwater.delivery.wire.kafka import messages
 
@@ -88,17 +89,23 @@ def handle(call: Call, request: messages.TxnOffsetCommitRequest) -> None:
     elif not request.group_id:
         reply([ErrorCode.INVALID_GROUP_ID] * len(commits))
     else:
-        _admit(call, request, admitted)
+        try:
+            place = (OFFSETS_TOPIC, call.broker.groups.partition_of(request.group_id))
+        except KafkaError as error:
+            # The first group of all makes the offsets topic, for which there may be no room.
+            reply([error_for_client(error)] * len(commits))
+            return
+        _admit(call, request, place, admitted)
 
 
 def _admit(
     call: Call,
     request: messages.TxnOffsetCommitRequest,
+    place: PartitionKey,
     admitted: Callable[[Refusals], None],
 ) -> None:
     """Ask whether the group's partition of the offsets topic is part of the transaction."""
     broker = call.broker
-    place = (OFFSETS_TOPIC, broker.groups.partition_of(request.group_id))
     partition = broker.topics.partition(*place)
     assert partition is not None, "a group that was asked for has its partition"
     producer = Producer(request.producer_id, request.producer_epoch)
