@@ -52,15 +52,17 @@ PLACES: list[Place] = [("a", 0), ("a", 1), ("b", 0), INPUT]
 OUTPUT: Place = ("b", 0)
 GROUP = "group"
 
-RETRIABLE = {
-    ErrorCode.CONCURRENT_TRANSACTIONS,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-    # How Kafka tells older producers to wait until a transaction has ended.
-    ErrorCode.NOT_ENOUGH_REPLICAS,
-    ErrorCode.UNSTABLE_OFFSET_COMMIT,
-}
+RETRIABLE = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        # How Kafka tells older producers to wait until a transaction has ended.
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    }
+)
 FENCED = {
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.PRODUCER_FENCED,
@@ -75,12 +77,14 @@ class Moment:
 
     Attributes:
         refusals: Answers for which there was no reason: what the broker did wrong besides.
+        patience: The errors after which a request may be repeated.
     """
 
     dice: random.Random
     history: Notes
     now_ms: int
     refusals: list[str]
+    patience: frozenset[ErrorCode] = RETRIABLE
 
 
 class Actor:
@@ -214,7 +218,7 @@ class Producer(Actor):
             self._advance(moment, transaction, step, offset)
             if isinstance(step, Finish):
                 self._finish(moment, transaction, step, answer)
-        elif error not in RETRIABLE:
+        elif error not in moment.patience:
             self._refused(moment, transaction, step, error)
 
     def _take_identity(self, moment: Moment, answer: Any) -> None:  # noqa: ANN401
@@ -227,7 +231,7 @@ class Producer(Actor):
             who = (self.producer, self.transactional_id)
             event = Initialized(*who, answer.producer_id, answer.producer_epoch)
             moment.history.append(event)
-        elif error not in RETRIABLE:
+        elif error not in moment.patience:
             moment.refusals.append(f"{self.producer}: InitProducerId answers {error.name}")
 
     def _advance(self, moment: Moment, transaction: _Transaction, step: Step, offset: int) -> None:
@@ -373,7 +377,7 @@ class PlainWriter(Actor):
         error, offset = read_answer(write, answer)
         if error == ErrorCode.NONE:
             moment.history.append(Sent(name, write.place, write.values[0], offset))
-        else:
+        elif error not in moment.patience:
             moment.refusals.append(f"{name} answers {error.name}")
 
 
@@ -446,7 +450,7 @@ def read_offset(
             offset: int = partition.committed_offset
             moment.history.append(OffsetRead(reader, group, place, offset))
             return offset
-    if error not in RETRIABLE:
+    if error not in moment.patience:
         moment.refusals.append(f"{reader}: OffsetFetch answers {error.name}")
     return None
 

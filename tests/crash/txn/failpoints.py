@@ -15,6 +15,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import get_args
 
+from headwater.base.errors import ErrorCode
 from headwater.testing.memory_disk import Keep, Operation, PowerCut
 from tests.crash.txn.checker import Anomaly
 from tests.crash.txn.simulation import Simulation
@@ -130,6 +131,22 @@ def live(seed: int, lives: int, steps: int) -> Verdict:
     told = f"live({seed}, {lives}, {steps})"
     verdict.anomalies = [Anomaly(kind, f"{what}\n  {told}") for kind, what in simulation.finish()]
     return verdict
+
+
+def fill_up(seed: int, steps: int) -> Verdict:
+    """Let the disk be full for a while, then let there be room again."""
+    simulation = Simulation(seed)
+    simulation.patience |= {ErrorCode.KAFKA_STORAGE_ERROR}
+    simulation.start()
+    simulation.run(steps)
+    room = simulation.dice.randint(0, 300)
+    simulation.disk.capacity_bytes = simulation.disk.used_bytes() + room
+    simulation.run(steps)
+    simulation.disk.capacity_bytes = None
+    simulation.run(steps)
+    told = f"fill_up({seed}, {steps})"
+    anomalies = [Anomaly(kind, f"{what}\n  {told}") for kind, what in simulation.finish()]
+    return Verdict(0, simulation.disk.operations, anomalies)
 
 
 def sample(seed: int, count: int, upto: int) -> set[int]:

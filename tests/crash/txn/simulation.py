@@ -28,6 +28,7 @@ from tests.crash.txn.actors import (
     GROUP,
     INPUT,
     PLACES,
+    RETRIABLE,
     TIMEOUT_MS,
     Actor,
     Moment,
@@ -113,6 +114,7 @@ class Simulation:
     Attributes:
         history: What the clients did and saw.
         refusals: What they were refused without reason.
+        patience: The errors after which they repeat a request.
     """
 
     def __init__(
@@ -127,6 +129,7 @@ class Simulation:
         self.clock = ManualClock()
         self.history: list[Event] = []
         self.refusals: list[str] = []
+        self.patience = RETRIABLE
         self.actors = cast()
         self.rounds = Rounds()
         self.broker: Broker | None = None
@@ -239,7 +242,7 @@ class Simulation:
         actor.receive(self._moment(), answer)
 
     def _moment(self) -> Moment:
-        return Moment(self.dice, self.history, self.clock.now_ms(), self.refusals)
+        return Moment(self.dice, self.history, self.clock.now_ms(), self.refusals, self.patience)
 
     def _send(self, asked: Asked, answered: Callable[[Any], None]) -> None:
         assert self.broker is not None

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.crash.txn import bugs
-from tests.crash.txn.failpoints import Verdict, judge, live, sample
+from tests.crash.txn.failpoints import Verdict, fill_up, judge, live, sample
 from tests.crash.txn.history import Ended, Failed
 from tests.crash.txn.simulation import Simulation
 
@@ -37,6 +37,12 @@ def test_nothing_is_wrong_after_many_starts(seed: int) -> None:
     verdict = live(seed, 12, 300)
     assert not verdict.anomalies, told(verdict)
     assert verdict.cuts > 3
+
+
+@pytest.mark.parametrize("seed", range(1, 16))
+def test_nothing_is_wrong_when_the_disk_was_full_for_a_while(seed: int) -> None:
+    verdict = fill_up(seed, 250)
+    assert not verdict.anomalies, told(verdict)
 
 
 def test_a_seed_gives_the_same_history() -> None:
