@@ -23,6 +23,8 @@ from tests.delivery.dialects.kafka.desk import Desk
 VALUE_BYTES = 200_000
 RATE = 10_000
 FETCH = 1
+# Later versions of Produce name topics by id.
+NAMES_TOPICS = 12
 
 
 @pytest.fixture
@@ -56,17 +58,29 @@ def produce_request(size: int, *, acks: int = -1) -> messages.ProduceRequest:
     return messages.ProduceRequest(acks=acks, timeout_ms=10_000, topic_data=[topic])
 
 
-def create_topic(broker: EmbeddedBroker) -> None:
+def produce(client: Client, size: int) -> int:
+    """Write so many bytes; return the throttle time."""
+    answer = client.call(produce_request(size), version_max=NAMES_TOPICS)
+    assert answer.responses[0].partition_responses[0].error_code == 0
+    wait_ms: int = answer.throttle_time_ms
+    return wait_ms
+
+
+def create_topic(broker: EmbeddedBroker, **configs: str) -> None:
+    request = messages.CreateTopicsRequest
+    given = [
+        request.CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()
+    ]
     with connect(broker, "admin") as admin:
-        topic = messages.CreateTopicsRequest.CreatableTopic("t", 1, 1, [], [])
-        admin.call(messages.CreateTopicsRequest([topic], 10_000))
+        topic = request.CreatableTopic("t", 1, 1, [], given)
+        assert admin.call(request([topic], 10_000)).topics[0].error_code == 0
 
 
 def test_what_was_sent_ahead_waits_as_well(broker: EmbeddedBroker) -> None:
     create_topic(broker)
     with connect(broker, "slow") as slow:
         for _ in range(3):
-            slow.send(produce_request(60_000))
+            slow.send(produce_request(60_000), version_max=NAMES_TOPICS)
         first, second = slow.receive(), slow.receive()
         answered_s = time.monotonic()
         assert first.throttle_time_ms == 0
@@ -80,18 +94,31 @@ def test_what_was_sent_ahead_waits_as_well(broker: EmbeddedBroker) -> None:
 def test_others_are_served_while_one_waits(broker: EmbeddedBroker) -> None:
     create_topic(broker)
     with connect(broker, "slow") as slow, connect(broker, "quick") as quick:
-        assert slow.call(produce_request(VALUE_BYTES)).throttle_time_ms > 9_000
+        assert produce(slow, VALUE_BYTES) > 9_000
         slow.send(messages.MetadataRequest())
         begun_s = time.monotonic()
         for _ in range(20):
-            assert quick.call(produce_request(VALUE_BYTES)).throttle_time_ms == 0
+            assert produce(quick, VALUE_BYTES) == 0
         assert time.monotonic() - begun_s < 5
+
+
+def test_of_a_quota_and_a_topic_that_pushes_back_the_longer_wait_counts(
+    broker: EmbeddedBroker,
+) -> None:
+    create_topic(broker, headwater_overflow="backpressure", headwater_overflow_bytes="400000")
+    with connect(broker, "slow") as slow, connect(broker, "quick") as quick:
+        produce(quick, 150_000)
+        # A quarter of what lies between half the bound and the bound: a quarter of a second.
+        assert produce(quick, 100_000) == pytest.approx(250, abs=20)
+        # Here half a second for the backlog, and nothing yet for the rate; then much for the rate.
+        assert produce(slow, 50_000) == pytest.approx(500, abs=20)
+        assert produce(slow, 80_000) == pytest.approx(3_000, abs=800)
 
 
 def test_a_broker_ends_while_clients_wait(broker: EmbeddedBroker) -> None:
     create_topic(broker)
     with connect(broker, "slow") as slow:
-        assert slow.call(produce_request(VALUE_BYTES)).throttle_time_ms > 9_000
+        assert produce(slow, VALUE_BYTES) > 9_000
         begun_s = time.monotonic()
         broker.stop()
         assert time.monotonic() - begun_s < 5
