@@ -1,0 +1,235 @@
+"""Which log is next, and what becomes of a pass while the world goes on."""
+
+import pytest
+
+from headwater.base.settings import BrokerSettings
+from headwater.log.checkpoints import read_offsets
+from headwater.log.compaction.job import Cleaned, Job
+from headwater.log.partition import PartitionLog
+from headwater.log.store import LogStore
+from tests.log.compaction.helpers import append_pairs, pairs, roll, run
+from tests.log.helpers import base_offsets, read_values
+from tests.log.house import LOG, House
+
+CONFIGS = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.5"}
+BACKOFF_MS = BrokerSettings().log_cleaner_backoff_ms
+
+
+@pytest.fixture
+def house() -> House:
+    return House()
+
+
+@pytest.fixture
+def store(house: House) -> LogStore:
+    return house.open()
+
+
+def fill(store: LogStore, name: str = "t", segments: int = 2, **configs: str) -> PartitionLog:
+    """Create a topic with some closed segments of one key."""
+    if name not in store.topics:
+        all_configs = {**CONFIGS, **{key.replace("_", "."): configs[key] for key in configs}}
+        store.create_topics([(name, 1, all_configs)])
+    log = store.topics[name].partitions[0]
+    for number in range(segments):
+        append_pairs(log, [(b"a", b"%d" % number), (b"b", b"%d" % number)])
+        roll(log)
+    return log
+
+
+def next_job(house: House, store: LogStore) -> Job:
+    job = store.compaction.next_job(house.clock.now_ms())
+    assert job is not None
+    return job
+
+
+def finish(house: House, store: LogStore, job: Job, cleaned: Cleaned | None = None) -> None:
+    cleaned = cleaned or run(house.disk, job)
+    for _ in store.compaction.put_in_place(job, cleaned, house.clock.now_ms()):
+        pass
+
+
+def names(house: House, log: PartitionLog, suffix: str) -> list[str]:
+    return [name for name in house.disk.list_directory(log.directory) if name.endswith(suffix)]
+
+
+def test_progress_is_recorded_as_kafka_does(house: House, store: LogStore) -> None:
+    log = fill(store)
+    finish(house, store, next_job(house, store))
+
+    assert pairs(log) == [(2, b"a", b"1"), (3, b"b", b"1")]
+    path = f"{LOG}/cleaner-offset-checkpoint"
+    assert read_offsets(house.disk, path) == {("t", 0): 4}
+    assert store.compaction.next_job(house.clock.now_ms()) is None
+
+    again = house.restart()
+    assert again.compaction.next_job(house.clock.now_ms()) is None
+    fill(again, segments=3)
+    assert next_job(house, again).first_dirty_offset == 4
+
+
+def test_the_dirtiest_log_is_first_and_each_is_cleaned_once_at_a_time(
+    house: House, store: LogStore
+) -> None:
+    fill(store, "some")
+    finish(house, store, next_job(house, store))
+    fill(store, "some")
+    fill(store, "all")
+    jobs = [next_job(house, store).topic for _ in range(2)]
+
+    assert jobs == ["all", "some"]
+    assert store.compaction.next_job(house.clock.now_ms()) is None
+
+
+def test_topics_that_only_delete_are_left_alone(house: House, store: LogStore) -> None:
+    fill(store, cleanup_policy="delete")
+    assert store.compaction.next_job(house.clock.now_ms()) is None
+
+
+def test_what_is_not_safe_yet_is_not_touched(house: House, store: LogStore) -> None:
+    """A gap between offsets is believed below the recovery point alone."""
+    log = fill(store, flush_messages="1000")
+    store.checkpoint()
+    append_pairs(log, [(b"a", b"9")])
+    log._roll(house.clock.now_ms())
+
+    job = next_job(house, store)
+
+    assert job.end_offset == 4
+    recorded = read_offsets(house.disk, f"{LOG}/recovery-point-offset-checkpoint")
+    assert recorded["t", 0] == 4
+    # A closed segment is synced whatever the topic says of its records.
+    assert log.commit_due()
+
+
+def test_a_failed_pass_is_put_off_longer_each_time(
+    house: House, store: LogStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = fill(store)
+    fill(store, "other")
+    jobs = {job.topic: job for job in (next_job(house, store) for _ in range(2))}
+    store.compaction.give_up(jobs["t"], "no luck")
+    finish(house, store, jobs["other"])
+    house.clock.advance(BACKOFF_MS - 1)
+    assert store.compaction.next_job(house.clock.now_ms()) is None
+    house.clock.advance(1)
+    store.compaction.give_up(next_job(house, store), "no luck")
+    house.clock.advance(2 * BACKOFF_MS - 1)
+    assert store.compaction.next_job(house.clock.now_ms()) is None
+    house.clock.advance(1)
+    finish(house, store, next_job(house, store))
+    assert pairs(log) == [(2, b"a", b"1"), (3, b"b", b"1")]
+    assert "compaction of t-0 is put off: no luck" in caplog.text
+
+
+def test_appends_go_on_during_a_pass(house: House, store: LogStore) -> None:
+    log = fill(store)
+    job = next_job(house, store)
+    cleaned = run(house.disk, job)
+    append_pairs(log, [(b"a", b"later")])
+    roll(log)
+    finish(house, store, job, cleaned)
+
+    assert pairs(log) == [(2, b"a", b"1"), (3, b"b", b"1"), (4, b"a", b"later")]
+
+
+def test_a_reader_keeps_the_file_it_holds(house: House, store: LogStore) -> None:
+    log = fill(store, file_delete_delay_ms="0")
+    held = log.read(0, 1 << 20, upto_offset=4, at_least_one=True)
+    assert held is not None
+    content = held.read()
+    finish(house, store, next_job(house, store))
+    store.work_due(house.clock.now_ms())
+
+    assert names(house, log, ".deleted") == []
+    assert held.read() == content
+    assert [offset for offset, _ in read_values(log, 0)] == [2, 3]
+
+
+def test_old_files_wait_for_the_delete_delay(house: House, store: LogStore) -> None:
+    log = fill(store)
+    finish(house, store, next_job(house, store))
+    store.work_due(house.clock.now_ms())
+    assert names(house, log, ".log.deleted")
+    house.clock.advance(log.config.file_delete_delay_ms)
+    store.work_due(house.clock.now_ms())
+    assert names(house, log, ".deleted") == []
+
+
+class TestMeanwhile:
+    def test_the_topic_is_deleted(self, house: House, store: LogStore) -> None:
+        fill(store)
+        job = next_job(house, store)
+        cleaned = run(house.disk, job)
+        store.delete_topic("t")
+        finish(house, store, job, cleaned)
+        assert not store.failed
+
+    def test_the_topic_is_deleted_and_created_again(self, house: House, store: LogStore) -> None:
+        fill(store)
+        job = next_job(house, store)
+        cleaned = run(house.disk, job)
+        store.delete_topic("t")
+        log = fill(store)
+        # As if the process had written into the new directory of that name.
+        run(house.disk, job)
+        finish(house, store, job, cleaned)
+
+        assert len(pairs(log)) == 4
+        assert names(house, log, ".cleaned") == []
+        assert not store.failed
+        finish(house, store, next_job(house, store))
+        assert len(pairs(log)) == 2
+
+    def test_retention_takes_the_oldest_segments(self, house: House, store: LogStore) -> None:
+        log = fill(store, segments=3, cleanup_policy="compact,delete", segment_index_bytes="12")
+        job = next_job(house, store)
+        cleaned = run(house.disk, job)
+        assert len(cleaned.segments) > 1
+        log.trim(2)
+        log.remove_expired(house.clock.now_ms())
+        assert base_offsets(log)[0] == 2
+        finish(house, store, job, cleaned)
+
+        assert pairs(log) == [(4, b"a", b"2"), (5, b"b", b"2")]
+        assert names(house, log, ".cleaned") == []
+        assert not store.failed
+
+    def test_compaction_is_turned_off(self, house: House, store: LogStore) -> None:
+        log = fill(store)
+        job = next_job(house, store)
+        cleaned = run(house.disk, job)
+        store.set_configs("t", {"cleanup.policy": "delete"})
+        finish(house, store, job, cleaned)
+
+        assert len(pairs(log)) == 4
+        assert names(house, log, ".cleaned") == []
+
+    def test_somebody_removes_what_was_made(self, house: House, store: LogStore) -> None:
+        log = fill(store)
+        job = next_job(house, store)
+        cleaned = run(house.disk, job)
+        for name in names(house, log, ".index.cleaned"):
+            house.disk.remove(f"{log.directory}/{name}")
+        finish(house, store, job, cleaned)
+
+        assert not store.failed
+        assert len(pairs(log)) == 4
+        assert names(house, log, ".cleaned") == names(house, log, ".swap") == []
+
+
+def test_both_policies_apply(house: House, store: LogStore) -> None:
+    log = fill(store, cleanup_policy="compact,delete", retention_ms="1000")
+    finish(house, store, next_job(house, store))
+    assert len(pairs(log)) == 2
+    log.remove_expired(house.clock.now_ms() + 10**12)
+    assert pairs(log) == []
+
+
+def test_a_topic_that_is_compacted_no_more_keeps_its_gaps(house: House, store: LogStore) -> None:
+    """After a crash, too: otherwise recovery would take a gap for the end of the log."""
+    fill(store)
+    finish(house, store, next_job(house, store))
+    store.set_configs("t", {"cleanup.policy": "delete"})
+    log = house.crash().topics["t"].partitions[0]
+    assert [offset for offset, _, _ in pairs(log)] == [2, 3]
