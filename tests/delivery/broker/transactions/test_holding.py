@@ -1,5 +1,7 @@
 """Requests that wait for the end of a transaction."""
 
+import pytest
+
 from headwater.delivery.broker.transactions.holding import Holding
 from headwater.testing.manual_clock import ManualClock
 
@@ -35,17 +37,18 @@ def test_what_waits_too_long_is_told_so() -> None:
     assert seen == ["gave up"]
 
 
-def test_what_waits_takes_a_bounded_amount_of_memory() -> None:
+@pytest.mark.parametrize("size, count_max", [(16 << 20, 3), (0, 33_554)])
+def test_what_waits_takes_a_bounded_amount_of_memory(size: int, count_max: int) -> None:
     holding = Holding(ManualClock())
     seen: list[str] = []
-    for _ in range(5):
-        holding.hold("x", lambda: seen.append("went on"), lambda: seen.append("no"), size=16 << 20)
+    for _ in range(count_max + 1):
+        holding.hold("x", lambda: seen.append("went on"), lambda: seen.append("no"), size=size)
     assert seen == ["no"]
 
     holding.release("x")
-    assert seen == ["no"] + ["went on"] * 4
-    holding.hold("x", lambda: None, lambda: seen.append("no again"), size=64 << 20)
-    assert len(seen) == 5
+    assert seen == ["no"] + ["went on"] * count_max
+    holding.hold("x", lambda: None, lambda: seen.append("no again"), size=60 << 20)
+    assert seen[-1] == "went on", "there is room again"
 
 
 def test_one_that_fails_keeps_nobody_else_waiting() -> None:

@@ -17,8 +17,10 @@ Action = Callable[[], None]
 
 # Far above a slow sync, far below the 30 s after which clients give up a request.
 _HELD_MS_MAX: Final = 1_000
-# The bytes of batches that wait; they are copies beside the memory that requests may take.
+# What all that waits may take: copies of batches, beside the memory that requests may take, and
+# for each request the objects that it was decoded into.
 _HELD_BYTES_MAX: Final = 64 << 20
+_REQUEST_BYTES: Final = 2_000
 
 
 class _Held(NamedTuple):
@@ -37,6 +39,7 @@ class Holding:
 
     def hold(self, transactional_id: str, go_on: Action, give_up: Action, *, size: int = 0) -> None:
         """Run ``go_on`` when the transaction has ended, or ``give_up`` if that takes too long."""
+        size += _REQUEST_BYTES
         if self._held_bytes + size > _HELD_BYTES_MAX:
             give_up()
             return
