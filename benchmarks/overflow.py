@@ -147,7 +147,7 @@ def measure_pressure(broker: EmbeddedBroker, policy: str) -> dict[str, float]:
         time.sleep(0.05)
     assert writer.stdout is not None
     report = json.loads(writer.stdout.read())
-    groups = broker.node.broker.groups.committed_offsets(topic, 0)
+    groups = broker.node.broker.groups.offsets.committed_offsets(topic, 0)
     committed = min((offset for _, offset in groups), default=0)
     behind_bytes = log.bytes_from(max(committed, log.log_start_offset))
     reader.terminate()
