@@ -14,7 +14,7 @@ from tests import peers
 from tests.interop.clients import WITNESS, Clients
 from tests.interop.records import plain
 from tests.interop.scenarios import create, read, send
-from tests.interop.tools import TOOLS, Run
+from tests.interop.tools import TOOLS, Run, prints, prints_no_more
 
 TRANSACTIONS = "TransactionsCommand"
 PATIENCE_S = 30.0
@@ -116,7 +116,22 @@ def test_unknown_transactions(run: Run) -> None:
     assert "the ID could not be found" in refused
 
 
-def test_records_are_copied_exactly_once(clients: Clients, address: str, name: str) -> None:
+@pytest.fixture(params=[2, 1], ids=["newer-protocol", "older-protocol"])
+def transaction_version(request: pytest.FixtureRequest, run: Run) -> Iterator[int]:
+    """Let clients speak KIP-890, and what came before it."""
+    level: int = request.param
+    if level == 1:
+        run("FeatureCommand", "downgrade", "--feature", "transaction.version=1")
+        prints_no_more(run, "FinalizedVersionLevel: 2 ", "FeatureCommand", "describe")
+    yield level
+    if level == 1:
+        run("FeatureCommand", "upgrade", "--feature", "transaction.version=2")
+        prints(run, "FinalizedVersionLevel: 2 ", "FeatureCommand", "describe")
+
+
+def test_records_are_copied_exactly_once(
+    run: Run, clients: Clients, address: str, name: str, transaction_version: int
+) -> None:
     peers.require("kafka")
     source, target = f"{name}-source", f"{name}-target"
     create(clients, address, source)
@@ -135,3 +150,6 @@ def test_records_are_copied_exactly_once(clients: Clients, address: str, name: s
     assert (last["stage"], last["consumed"], last["remaining"]) == ("ShutdownComplete", count, 0)
     numbers = [str(number).encode() for number in range(count)]
     assert committed(clients, address, target) == numbers
+    # Since KIP-890 every end of a transaction raises the epoch.
+    (described,) = rows(run(TRANSACTIONS, "describe", "--transactional-id", name))
+    assert (int(described["ProducerEpoch"]) > 0) is (transaction_version == 2)
