@@ -39,7 +39,7 @@ class TopicConfig:
     cleanup_policy: str = setting(
         "delete",
         "What happens to old data: delete whole segments by age and size, compact to the last "
-        "value of each key, or both. No compaction runs yet: compact keeps everything.",
+        "value of each key, or both.",
         kind=Kind.LIST,
         choices=("compact", "delete"),
         server_default="log.cleanup.policy",
@@ -78,8 +78,7 @@ class TopicConfig:
     )
     delete_retention_ms: int = setting(
         _DAY_MS,
-        "How long tombstones of a compacted topic stay readable after compaction has seen them; "
-        "without effect before compaction runs.",
+        "How long tombstones of a compacted topic stay readable after compaction has seen them.",
         kind=Kind.LONG,
         low=0,
         server_default="log.cleaner.delete.retention.ms",
@@ -142,8 +141,8 @@ class TopicConfig:
     )
     max_compaction_lag_ms: int = setting(
         LONG_MAX,
-        "The longest time a record of a compacted topic may stay uncompacted; without effect "
-        "before compaction runs.",
+        "The longest time a record of a compacted topic may stay uncompacted, unless the last "
+        "stable offset holds it back.",
         kind=Kind.LONG,
         low=1,
         server_default="log.cleaner.max.compaction.lag.ms",
@@ -178,8 +177,7 @@ class TopicConfig:
     )
     min_cleanable_dirty_ratio: float = setting(
         0.5,
-        "The share of uncompacted bytes from which a compacted log is worth cleaning; without "
-        "effect before compaction runs.",
+        "The share of uncompacted bytes above which a compacted log is worth cleaning.",
         kind=Kind.DOUBLE,
         low=0,
         high=1,
@@ -187,8 +185,7 @@ class TopicConfig:
     )
     min_compaction_lag_ms: int = setting(
         0,
-        "The shortest time a record of a compacted topic stays uncompacted; without effect before "
-        "compaction runs.",
+        "The shortest time a record of a compacted topic stays uncompacted.",
         kind=Kind.LONG,
         low=0,
         server_default="log.cleaner.min.compaction.lag.ms",
