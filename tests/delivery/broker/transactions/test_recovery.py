@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.base.errors import ErrorCode
+from headwater.base.errors import ErrorCode, StorageError
+from headwater.delivery.broker.state_topic import StateTopic
 from headwater.delivery.broker.transactions.recovery import compare
 from headwater.delivery.broker.transactions.states import TransactionState
 from headwater.delivery.broker.transactions.transaction import Transaction
@@ -140,6 +141,28 @@ def test_a_batch_whose_joining_was_lost_is_adopted() -> None:
     assert world.send(me) == [OK, OK], "the client sends it again"
     assert world.end(me, commit=True)[0] is OK
     assert [world.committed(name) for name in world.names] == [[b"v"], [b"v"]]
+
+
+def test_a_batch_is_adopted_though_the_disk_is_full() -> None:
+    world = World()
+    me = world.init()
+    world.begin_send(me)
+    partition = world.broker.topics.partition("t0", 0)
+    assert partition is not None
+    for file in partition.begin_commit():
+        file.sync()
+    world.disk = world.disk.crash(0, keep="nothing")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StateTopic, "append", no_room)
+        world.restart()
+
+    assert world.state() == "Ongoing"
+    assert world.end(me, commit=True)[0] is OK
+    assert world.committed("t0") == [b"v"]
+
+
+def no_room(*_: object, **__: object) -> int:
+    raise StorageError("no space left")
 
 
 def test_a_batch_of_the_next_transaction_is_not_taken_for_one_of_the_last() -> None:

@@ -97,6 +97,10 @@ class World(Desk):
         """Cut the power and start again; with a seed some of what was not synced survives."""
         keep = "nothing" if seed is None else "some"
         self.disk = self.disk.crash(seed or 0, keep=keep)  # type: ignore[arg-type]
+        self.restart()
+
+    def restart(self) -> None:
+        """Start a broker on what is on the disk."""
         self.line.answers.clear()
         # The timers of the broker that died are gone with it.
         self.clock = ManualClock(self.clock.now_ms(), self.clock.monotonic_ms())

@@ -188,7 +188,12 @@ class Transactions:
             adopted = transaction.with_partitions(
                 partitions, client_version=EPOCH_BUMPING_VERSION, now_ms=self._clock.now_ms()
             )
-            self._write(adopted, _nothing_more)
+            try:
+                self._write(adopted, _nothing_more)
+            except KafkaError as error:
+                # Its outcome will name them, and until then every start finds them again.
+                _log.warning("transaction %s: %s", transaction.transactional_id, error.message)
+                self._put(adopted)
 
     # What there is
 
