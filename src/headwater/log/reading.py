@@ -192,6 +192,13 @@ class ReadableLog:
             self.log_start_offset, self._segments[self._segments.place_of(offset)].base_offset
         )
 
+    def segment_end(self, offset: int) -> int:
+        """Return the first offset behind the segment that holds an offset."""
+        following = self._segments.place_of(offset) + 1
+        if following >= len(self._segments):
+            return self.log_end_offset
+        return self._segments[following].base_offset
+
     def durable_bytes(self) -> int:
         """Return the bytes below the high watermark."""
         return self.bytes_from(self.log_start_offset) - self.bytes_from(self.high_watermark)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from headwater.base.clock import Clock
 from headwater.base.errors import CorruptRecordError
-from headwater.base.record.batch import parse_header, scan
+from headwater.base.record.batch import BatchHeader, parse_header, scan
 from headwater.base.record.records import Record, build_batch, iterate
 from headwater.delivery.broker.partition import Partition
 from headwater.delivery.broker.state_replay import StateReplay
@@ -123,25 +123,40 @@ class StateTopic:
         log = partition.log
         offset, end = log.log_start_offset, log.log_end_offset
         while offset < end:
-            extent = log.read(offset, _READ_BYTES, upto_offset=end, at_least_one=True)
-            if extent is None:
-                break
-            data = extent.read()
             reached = offset
-            for position, header in scan(data):
-                reached = header.next_offset
-                try:
-                    replay.batch(header, iterate(data, position))
-                except CorruptRecordError as error:
-                    _log.warning(
-                        "%s-%d: batch at offset %d is unreadable and was skipped: %s",
-                        self.name,
-                        log.partition,
-                        header.base_offset,
-                        error.message,
-                    )
-            assert reached > offset, "a read always brings at least one batch"
+            try:
+                extent = log.read(offset, _READ_BYTES, upto_offset=end, at_least_one=True)
+                data = b"" if extent is None else extent.read()
+                for position, header in scan(data):
+                    reached = header.next_offset
+                    self._replay_batch(replay, header, data, position)
+                if reached == offset:
+                    raise CorruptRecordError(f"there is no batch with offset {offset}")  # noqa: TRY301
+            except CorruptRecordError as error:
+                # Where the next batch begins is not known; where the next file does is.
+                offset, reached = reached, log.segment_end(reached)
+                _log.error(
+                    "%s lost what it has from offset %d to %d, and what was kept there is "
+                    "forgotten: %s (look into it with: headwater log dump --batches FILE)",
+                    log.directory,
+                    offset,
+                    reached - 1,
+                    error.message,
+                )
             offset = reached
+
+    def _replay_batch(
+        self, replay: StateReplay, header: BatchHeader, data: bytes, position: int
+    ) -> None:
+        try:
+            replay.batch(header, iterate(data, position))
+        except CorruptRecordError as error:
+            _log.warning(
+                "%s: batch at offset %d is unreadable and was skipped: %s",
+                self.name,
+                header.base_offset,
+                error.message,
+            )
 
 
 @lru_cache(maxsize=4096)
