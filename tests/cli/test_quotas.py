@@ -8,7 +8,7 @@ import pytest
 from headwater.cli.errors import Exit
 from tests.cli.runner import Runner
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def own(cli: Runner, name: str) -> list[dict[str, object]]:
