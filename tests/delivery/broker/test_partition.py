@@ -42,3 +42,40 @@ def test_one_who_stumbles_keeps_nobody_else_waiting(desk: Desk, partition: Parti
         desk.commits.run()
 
     assert told == ["first", "last", "watcher"]
+
+
+def test_those_who_ask_the_disk_are_told_by_the_disk(desk: Desk) -> None:
+    configs = {"flush.messages": "1000000"}
+    (topic,) = desk.broker.topics.create([NewTopic("lazy", 1, configs)])
+    partition = topic.partitions[0]
+    told: list[str] = []
+    offset = append(partition)
+    partition.when_durable(offset, lambda: told.append("readers"))
+    partition.when_synced(offset, stumble)
+    partition.when_synced(offset, lambda: told.append("disk"))
+    assert told == ["readers"]
+    desk.commits.run()
+    assert told == ["readers"], "nobody asked for a sync"
+
+    partition.request_commit()
+    with pytest.raises(ZeroDivisionError):
+        desk.commits.run()
+
+    assert told == ["readers", "disk"]
+    partition.when_synced(offset, lambda: told.append("at once"))
+    assert told == ["readers", "disk", "at once"]
+
+
+def test_a_marker_is_synced_whatever_the_topic_says(desk: Desk) -> None:
+    configs = {"flush.messages": "1000000"}
+    (topic,) = desk.broker.topics.create([NewTopic("lazy", 1, configs)])
+    partition = topic.partitions[0]
+    told: list[str] = []
+    appended = partition.append_marker(
+        1, 0, committed=True, coordinator_epoch=0, transaction_version=0
+    )
+    partition.when_synced(appended.last_offset, lambda: told.append("disk"))
+    assert told == []
+
+    desk.commits.run()
+    assert told == ["disk"]
