@@ -15,11 +15,11 @@ Ask = Callable[[Asked], Any]
 """Sends a request and returns its answer."""
 
 
-def read_final(ask: Ask, place: Place) -> Final:
+def read_final(ask: Ask, place: Place, *, compacted: bool = False) -> Final:
     """Read a whole partition with either isolation."""
     committed, _, _ = _read(ask, place, committed=True)
     uncommitted, stable, end = _read(ask, place, committed=False)
-    return Final(place, committed, uncommitted, stable, end)
+    return Final(place, committed, uncommitted, stable, end, compacted)
 
 
 def read_final_offset(ask: Ask, group: str, place: Place) -> FinalOffset:

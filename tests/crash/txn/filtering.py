@@ -33,10 +33,11 @@ def take(
             batch = records[at : at + header.size_bytes]
             position = max(position, header.next_offset)
             if header.is_control:
-                (record,) = iterate(batch)
-                marker = read_end_transaction(record)
-                if marker is not None and not marker.is_commit:
-                    gone.discard(header.producer_id)
+                # None, where compaction has emptied the batch.
+                for record in iterate(batch):
+                    marker = read_end_transaction(record)
+                    if marker is not None and not marker.is_commit:
+                        gone.discard(header.producer_id)
             elif not (header.is_transactional and header.producer_id in gone):
                 entries += (
                     (record.offset, (record.value or b"").decode())

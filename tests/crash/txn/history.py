@@ -154,13 +154,18 @@ class OffsetRead:
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """A whole partition when nobody writes any more and nothing is open."""
+    """A whole partition when nobody writes any more and nothing is open.
+
+    Attributes:
+        compacted: Whether records that nobody needs, such as aborted ones, may be gone.
+    """
 
     place: Place
     committed: tuple[Entry, ...]
     uncommitted: tuple[Entry, ...]
     last_stable_offset: int
     high_watermark: int
+    compacted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,7 +138,8 @@ def produce(
 ) -> messages.ProduceRequest:
     """Send one batch; outside of transactions where the identity has no transactional id."""
     batch = build_batch(
-        [Record(0, now_ms, None, value.encode()) for value in values],
+        # Each has a key of its own: compaction finds nothing that a later one replaces.
+        [Record(0, now_ms, value.encode(), value.encode()) for value in values],
         producer_id=identity.producer_id,
         producer_epoch=identity.epoch,
         base_sequence=sequence,

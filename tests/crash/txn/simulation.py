@@ -7,8 +7,9 @@ not synced, the clock stands still until it is moved. A seed gives the same run 
 
 import copy
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import starmap
 from types import MappingProxyType
 from typing import Any
 
@@ -19,6 +20,9 @@ from headwater.delivery.broker.partition import Committable
 from headwater.delivery.dialects.kafka.call import Call
 from headwater.delivery.dialects.kafka.registry import APIS
 from headwater.delivery.wire.kafka import framing, messages
+from headwater.log.compaction.cleaner import clean
+from headwater.log.compaction.compaction import Compaction
+from headwater.log.compaction.job import Job
 from headwater.log.extent import FileRange
 from headwater.log.store import LogStore
 from headwater.testing.manual_clock import ManualClock
@@ -49,10 +53,18 @@ SETTINGS = {
     # An entry for every batch and room for some of them: a transaction may span segments.
     "log.index.interval.bytes": "50",
     "log.index.size.max.bytes": "100",
+    "log.cleaner.min.cleanable.ratio": "0.1",
     "offsets.topic.num.partitions": "1",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
     "transaction.state.log.num.partitions": "1",
 }
+COMPACTED = "b"
+COMPACTION = {
+    "cleanup.policy": "compact",
+    "delete.retention.ms": "100",
+    "min.cleanable.dirty.ratio": "0",
+}
+_Config = messages.CreateTopicsRequest.CreatableTopicConfig
 _QUIET_MS = 4 * TIMEOUT_MS
 _STEPS_MAX = 10_000
 
@@ -132,6 +144,7 @@ class Simulation:
         self.patience = RETRIABLE
         self.actors = cast()
         self.rounds = Rounds()
+        self._cleaning: Iterator[None] | None = None
         self.broker: Broker | None = None
 
     # Starting and ending.
@@ -222,10 +235,32 @@ class Simulation:
         fate = self.dice.random()
         if fate < 0.5:
             self._let_somebody_ask()
-        elif fate < 0.95:
+        elif fate < 0.93:
             self.rounds.step(self.dice)
+        elif fate < 0.96:
+            self._clean()
         else:
             self.clock.advance(self.dice.choice((1, 5, 20, TIMEOUT_MS // 4)))
+
+    def _clean(self) -> None:
+        """Go on with a pass of compaction, or begin one where there is anything to do."""
+        assert self.broker is not None
+        compaction = self.broker.store.compaction
+        if self._cleaning is None:
+            job = compaction.next_job(self.clock.now_ms())
+            if job is None:
+                return
+            self._cleaning = self._pass(compaction, job)
+        if next(self._cleaning, "done") == "done":
+            self._cleaning = None
+
+    def _pass(self, compaction: Compaction, job: Job) -> Iterator[None]:
+        try:
+            cleaned = yield from clean(self.disk, job)
+        except OSError as error:
+            compaction.give_up(job, str(error))
+            return
+        yield from compaction.put_in_place(job, cleaned, self.clock.now_ms())
 
     def _let_somebody_ask(self) -> None:
         idle = [actor for actor in self.actors if not actor.waits]
@@ -263,7 +298,9 @@ class Simulation:
             self._settle()
             self.clock.advance(100)
         self._settle()
-        self.history += [read_final(self._ask, place) for place in PLACES]
+        self.history += [
+            read_final(self._ask, place, compacted=place[0] == COMPACTED) for place in PLACES
+        ]
         self.history.append(read_final_offset(self._ask, GROUP, INPUT))
         refused = [Anomaly("refused", description) for description in self.refusals]
         return check(self.history) + refused
@@ -281,6 +318,9 @@ class Simulation:
             new(name, 1 + max(partition for topic, partition in PLACES if topic == name), 1)
             for name in sorted(names)
         ]
+        for topic in topics:
+            if topic.name == COMPACTED:
+                topic.configs = list(starmap(_Config, COMPACTION.items()))
         answer = self._ask((messages.CreateTopicsRequest(topics=topics, timeout_ms=1000), 5))
         assert all(topic.error_code == 0 for topic in answer.topics)
 

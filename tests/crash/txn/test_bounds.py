@@ -14,6 +14,8 @@ from tests.crash.txn.simulation import Simulation
 PLACE = PLACES[0]
 TIMEOUT_MS = 60_000
 MANY = 10_000
+# As everywhere but in simulations, which roll after every few batches.
+SEGMENTS = {"log.index.interval.bytes": "4096", "log.index.size.max.bytes": "10485760"}
 MAX_TIMEOUT_MS = 15 * 60_000
 
 
@@ -21,7 +23,8 @@ class Desk(Simulation):
     """A simulation whose clients the test plays itself."""
 
     def __init__(self, **settings: str) -> None:
-        super().__init__(1, None, {name.replace("_", "."): settings[name] for name in settings})
+        ours = {name.replace("_", "."): value for name, value in settings.items()}
+        super().__init__(1, None, {**SEGMENTS, **ours})
         self.start()
 
     def begin(self, transactional_id: str, *, timeout_ms: int = TIMEOUT_MS) -> Identity:

@@ -70,7 +70,7 @@ BUGS: dict[Callable[[pytest.MonkeyPatch], None], set[str]] = {
     bugs.marker_missing: {"lost", "torn", "hanging"},
     bugs.stable_is_high_watermark: {"dirty", "aborted"},
     bugs.stable_is_log_end: {"went back"},
-    bugs.decided_before_durable: {"lost", "torn"},
+    bugs.decided_before_durable: {"lost", "torn", "repeated", "zombie"},
     bugs.answered_before_durable: {"lost"},
     bugs.complete_before_markers_are_durable: {"lost", "torn", "hanging"},
     bugs.nothing_is_aborted: {"aborted"},
