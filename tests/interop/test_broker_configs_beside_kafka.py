@@ -98,6 +98,7 @@ def test_every_value_told_is_the_one_in_force(tmp_path: Any) -> None:  # noqa: A
         configs = told(broker.bootstrap_servers)
         address = broker.bootstrap_servers
 
+    assert not FIXED_CONFIGS.keys() & BROKER_SETTINGS.keys()
     assert configs.keys() == (
         BROKER_SETTINGS.keys() | FIXED_CONFIGS.keys() | {each.name for each in OTHER_NAMES.values()}
     )
