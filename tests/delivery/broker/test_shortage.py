@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from headwater.base.errors import ErrorCode
+from headwater.base.errors import ErrorCode, StorageError
 from headwater.base.record.records import Record, build_batch
 from headwater.delivery.broker.topics import NewTopic
 from headwater.delivery.wire.kafka.messages import ProduceRequest
@@ -73,3 +73,36 @@ def test_a_disk_that_stays_full_is_complained_of_now_and_then(
     assert "t-0" in told[0]
     assert "No space left" in told[0]
     assert "retention" in told[0], "it says what to do"
+
+
+def starts(desk: Desk) -> bool:
+    try:
+        desk.start()
+    except StorageError as error:
+        assert "No space left" in error.message
+        return False
+    return True
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["after a clean stop", "after a crash"])
+def test_a_start_without_room_harms_nothing(*, clean: bool) -> None:
+    """However little room there is: it starts, or says why not, and the next start has it all."""
+    refused = 0
+    for spare_bytes in (0, 20, 60, 100, 200, 400, 1_000, 4_000):
+        desk = Desk()
+        desk.broker.topics.create([NewTopic("t", 2, {})])
+        desk.append("t", count=20, size=5_000)
+        if clean:
+            desk.broker.store.close()
+        for spare in (spare_bytes, None):
+            desk.disk = desk.disk.restart() if clean else desk.disk.crash(0, keep="nothing")
+            room = None if spare is None else desk.disk.used_bytes() + spare
+            desk.disk.capacity_bytes = room
+            started = starts(desk)
+            assert started or room is not None
+            refused += not started
+        partition = desk.broker.topics.partition("t", 0)
+        assert partition is not None
+        assert partition.log.high_watermark == 20
+        assert produce(desk) == ErrorCode.NONE
+    assert refused > 0

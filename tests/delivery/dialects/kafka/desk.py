@@ -101,6 +101,10 @@ class Desk:
     def crash(self) -> None:
         """Let the machine die and start again with what was synced."""
         self.disk = self.disk.crash(0, keep="nothing")
+        self.start()
+
+    def start(self) -> None:
+        """Start again with what is on the disk."""
         self.commits = WaitingCommits()
         self.broker = self._open()
 
