@@ -1,4 +1,4 @@
-"""DescribeAcls, CreateAcls, DeleteAcls, DescribeUserScramCredentials: nobody is asked who he is.
+"""SASL, access control lists, credentials: nobody is asked who he is.
 
 Apache Kafka is asked without an authorizer, as it comes.
 """
@@ -12,6 +12,26 @@ from tests.contracts.kit import Talk, code
 DISABLED = ErrorCode.SECURITY_DISABLED
 WHY = "No Authorizer is configured."
 ANY = 1
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", ""])
+def test_there_is_no_mechanism(talk: Talk, version: int, mechanism: str) -> None:
+    for _ in range(2):
+        answer = talk.ask(messages.SaslHandshakeRequest(mechanism), version)
+
+        assert (code(answer), answer.mechanisms) == (ErrorCode.ILLEGAL_SASL_STATE, [])
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_nobody_authenticates(talk: Talk, version: int) -> None:
+    answer = talk.ask(messages.SaslAuthenticateRequest(b"\0user\0word"), version)
+
+    assert code(answer) is ErrorCode.ILLEGAL_SASL_STATE
+    assert answer.error_message == (
+        "SaslAuthenticate request received after successful authentication"
+    )
+    assert (answer.auth_bytes, answer.session_lifetime_ms) == (b"", 0)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])

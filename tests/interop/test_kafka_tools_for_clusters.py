@@ -145,3 +145,16 @@ def test_what_nobody_has_configured(run: Run, kind: str) -> None:
 def test_metrics_of_clients_and_lists_of_permissions(run: Run) -> None:
     assert run("ClientMetricsCommand", "--list").startswith("\n")
     assert "No Authorizer is configured" in run("AclCommand", "--list", status=1)
+
+
+def test_whoever_wants_to_authenticate_hears_at_once_that_nobody_can(
+    run: Run, tmp_path: Path
+) -> None:
+    config = tmp_path / "client.properties"
+    module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+    config.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
+        f'sasl.jaas.config={module} required username="a" password="b";\n'
+    )
+    refused = run("TopicCommand", "--list", "--command-config", str(config), status=1)
+    assert "mechanism PLAIN, enabled mechanisms are []" in refused
