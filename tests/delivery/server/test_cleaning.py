@@ -18,6 +18,7 @@ from headwater.delivery.client.producer import Producer
 from headwater.delivery.server.cleaners import ProcessCleaner
 from headwater.log.checkpoints import read_offsets
 from headwater.testing.broker import EmbeddedBroker
+from headwater.testing.memory_disk import MemoryDisk
 
 QUICK = {"log.cleaner.backoff.ms": "20", "log.retention.check.interval.ms": "50"}
 COMPACT = {
@@ -188,3 +189,41 @@ def test_a_topic_that_is_deleted_meanwhile_harms_nobody(tmp_path: Path) -> None:
     check_places(found)
     assert newest(found) == {b"%d" % key: 3 for key in range(KEYS)}
     shutil.rmtree(tmp_path)
+
+
+def test_committed_offsets_stay_few(tmp_path: Path) -> None:
+    """The broker's own topics are compacted too, so that a start does not take ever longer."""
+    settings = {**QUICK, "offsets.topic.segment.bytes": str(1 << 20)}
+    path = str(tmp_path / "log" / "cleaner-offset-checkpoint")
+    places = [("t", number) for number in range(400)]
+    with EmbeddedBroker(data_directory=str(tmp_path), settings=settings) as broker:
+        with Cluster(broker.bootstrap_servers) as cluster:
+            admin.create_topic(cluster, "t", partitions=len(places), configs={})
+            for number in range(60):
+                admin.commit_offsets(cluster, "g", dict.fromkeys(places, number))
+        wait_for(
+            lambda: read_offsets(RealDisk(), path).get(("__consumer_offsets", 0), 0) > 0,
+            "it is never cleaned",
+        )
+    directory = tmp_path / "log" / "__consumer_offsets-0"
+    left = sum(file.stat().st_size for file in directory.glob("*.log"))
+    assert left < 2 << 20
+    with (
+        EmbeddedBroker(data_directory=str(tmp_path), settings=settings) as broker,
+        Cluster(broker.bootstrap_servers) as cluster,
+    ):
+        assert admin.committed_offsets(cluster, "g") == dict.fromkeys(places, 59)
+
+
+def test_any_other_disk_is_compacted_in_turns_of_the_loop() -> None:
+    disk = MemoryDisk()
+    with EmbeddedBroker(data_directory="/data", settings=QUICK, disk=disk) as broker:
+        address = broker.bootstrap_servers
+        create(address)
+        produce(address, 4)
+        passes = broker.node.broker.store.compaction
+        wait_for(lambda: passes.passes > 0, "it is never cleaned")
+        found = read_all(address)
+    check_places(found)
+    assert newest(found) == {b"%d" % key: 3 for key in range(KEYS)}
+    assert len(found) < 4 * KEYS

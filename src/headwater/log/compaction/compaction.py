@@ -87,6 +87,8 @@ class Compaction:
             if not topic.config.is_compacted:
                 continue
             for log in topic.partitions:
+                if len(log.segments) < 2:
+                    continue
                 key = (log.topic, log.partition)
                 _, until_ms = self._waits.get(key, (0, 0))
                 if key not in self._running and monotonic_ms >= until_ms and not log.failed:

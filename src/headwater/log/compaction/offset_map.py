@@ -6,7 +6,8 @@ the pass ends where it is and a later one goes on from there.
 A dict of keys beats any table of our own by a factor of ten, and costs more memory: beside the
 bytes of the key, 33 for the object that holds them, 16 for rounding, 32 for the offset, 60 for the
 places in the dict, which is between a third and two thirds full, and 16 for the sorted offsets that
-are made of it in the end.
+are made of it in the end. Measured with 128 MiB and keys of 4, 14 and 36 bytes: 824, 785 and 695
+thousand entries, 115 MiB at most.
 
 The sorted offsets spare most of the second reading: of a batch that the first one has gone through
 whole, they tell which records remain, without a look into it.
