@@ -88,19 +88,19 @@ class Moment:
 
 
 class Actor:
-    """A client; one request at a time."""
+    """A client; one request at a time, or some that do not wait for each other."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.waits = False
         self.stopped = False
 
-    def next(self, moment: Moment) -> Asked | None:
-        """Return what to ask now; None: nothing."""
+    def next(self, moment: Moment) -> list[Asked]:
+        """Return what to ask now, if anything."""
         raise AssertionError("a subclass acts")
 
-    def receive(self, moment: Moment, answer: Any) -> None:  # noqa: ANN401 - any message class
-        """Take the answer."""
+    def receive(self, moment: Moment, answers: list[Any]) -> None:
+        """Take the answers, in the order of what was asked."""
         raise AssertionError("a subclass acts")
 
     def lose(self, moment: Moment) -> None:
@@ -150,16 +150,16 @@ class Producer(Actor):
         """The id that it shares."""
         return self._identity.transactional_id
 
-    def next(self, moment: Moment) -> Asked | None:
+    def next(self, moment: Moment) -> list[Asked]:
         """Go on with the transaction, or begin another."""
         if moment.now_ms < self._rests_until_ms:
-            return None
+            return []
         if not self._initialized:
-            return self._initialize(moment)
+            return [self._initialize(moment)]
         if self._transaction is None:
             return self.begin(moment)
         if moment.now_ms < self._transaction.hangs_until_ms:
-            return None
+            return []
         return self._ask(moment, self._transaction.steps[0])
 
     def _initialize(self, moment: Moment) -> Asked:
@@ -169,10 +169,10 @@ class Producer(Actor):
             moment.history.append(Init(self.producer, self.transactional_id))
         return initialize(self._identity, TIMEOUT_MS)
 
-    def begin(self, moment: Moment) -> Asked | None:
+    def begin(self, moment: Moment) -> list[Asked]:
         """Begin the next transaction."""
         if self.stopped:
-            return None
+            return []
         name = self.new_name()
         commit = moment.dice.random() < 0.75
         steps = compose(moment.dice, name, PLACES, new=self._new, commit=commit)
@@ -189,7 +189,7 @@ class Producer(Actor):
         moment.history.append(Begin(name, self.producer))
         self._transaction = _Transaction(name, moment.now_ms, steps)
 
-    def _ask(self, moment: Moment, step: Step) -> Asked:
+    def _ask(self, moment: Moment, step: Step) -> list[Asked]:
         transaction = self._transaction
         assert transaction is not None
         if self._noted is not step:
@@ -205,21 +205,23 @@ class Producer(Actor):
         sequence = self._sequences[step.place] if isinstance(step, Write) else 0
         return ask(self._identity, step, sequence, moment.now_ms, new=self._new)
 
-    def receive(self, moment: Moment, answer: Any) -> None:  # noqa: ANN401 - any message class
-        """Take the answer to a step."""
+    def receive(self, moment: Moment, answers: list[Any]) -> None:
+        """Take the answers to a step."""
         if not self._initialized:
-            self._take_identity(moment, answer)
+            self._take_identity(moment, answers[0])
             return
         transaction = self._transaction
         assert transaction is not None
         step = transaction.steps[0]
-        error, offset = read_answer(step, answer)
-        if error == ErrorCode.NONE:
-            self._advance(moment, transaction, step, offset)
+        read = [read_answer(step, answer) for answer in answers]
+        errors = [error for error, _ in read if error != ErrorCode.NONE]
+        if not errors:
+            self._advance(moment, transaction, step, [offset for _, offset in read])
             if isinstance(step, Finish):
-                self._finish(moment, transaction, step, answer)
-        elif error not in moment.patience:
-            self._refused(moment, transaction, step, error)
+                self._finish(moment, transaction, step, answers[0])
+        elif not moment.patience.intersection(errors):
+            # Where one has to be sent again, those behind it are out of order, and sent again too.
+            self._refused(moment, transaction, step, errors[0])
 
     def _take_identity(self, moment: Moment, answer: Any) -> None:  # noqa: ANN401
         error = ErrorCode(answer.error_code)
@@ -234,13 +236,16 @@ class Producer(Actor):
         elif error not in moment.patience:
             moment.refusals.append(f"{self.producer}: InitProducerId answers {error.name}")
 
-    def _advance(self, moment: Moment, transaction: _Transaction, step: Step, offset: int) -> None:
+    def _advance(
+        self, moment: Moment, transaction: _Transaction, step: Step, offsets: list[int]
+    ) -> None:
         transaction.steps.pop(0)
         if isinstance(step, Write):
             self._sequences[step.place] += len(step.values)
             moment.history.extend(
                 Sent(transaction.name, step.place, value, offset + index)
-                for index, value in enumerate(step.values)
+                for values, offset in zip(step.batches(), offsets, strict=True)
+                for index, value in enumerate(values)
             )
             if moment.dice.random() < 0.08:
                 # Around the time-out: some come back in time, some find themselves replaced.
@@ -305,20 +310,21 @@ class Processor(Producer):
         self._position: int | None = None
         self._asks = ""
 
-    def begin(self, moment: Moment) -> Asked | None:
+    def begin(self, moment: Moment) -> list[Asked]:
         """Find out where the group stands, then look for input."""
         if self.stopped:
-            return None
+            return []
         if self._position is None:
             self._asks = "offset"
             moment.history.append(Ask(self.producer))
-            return fetch_offset(GROUP, INPUT)
+            return [fetch_offset(GROUP, INPUT)]
         self._asks = "input"
         moment.history.append(Ask(self.producer))
-        return fetch({INPUT: self._position}, committed=True, wait_ms=0)
+        return [fetch({INPUT: self._position}, committed=True, wait_ms=0)]
 
-    def receive(self, moment: Moment, answer: Any) -> None:  # noqa: ANN401 - any message class
-        """Take the answer to a step, or begin with what was read."""
+    def receive(self, moment: Moment, answers: list[Any]) -> None:
+        """Take the answers to a step, or begin with what was read."""
+        answer = answers[0]
         asks, self._asks = self._asks, ""
         if asks == "offset":
             offset = read_offset(moment, self.producer, answer, GROUP, INPUT)
@@ -335,7 +341,7 @@ class Processor(Producer):
                 self._position = entries[:3][-1][0] + 1
                 self.start(moment, name, steps)
         else:
-            super().receive(moment, answer)
+            super().receive(moment, answers)
 
     def ended(self, *, committed: bool) -> None:
         """Go back to where the group stands unless it stands here."""
@@ -358,23 +364,23 @@ class PlainWriter(Actor):
         self._count = 0
         self._write: tuple[str, Write] | None = None
 
-    def next(self, moment: Moment) -> Asked | None:
+    def next(self, moment: Moment) -> list[Asked]:
         """Write something, now and then."""
         if self.stopped or moment.dice.random() < 0.6:
-            return None
+            return []
         self._count += 1
         name = f"{self.name}/{self._count}"
         write = Write(moment.dice.choice(PLACES), (f"{name}.0",))
         self._write = (name, write)
         moment.history.append(Begin(name, self.name, plain=True))
         moment.history.append(Send(name, write.place, write.values[0]))
-        return produce(Identity(""), write.place, write.values, -1, moment.now_ms), 12
+        return [(produce(Identity(""), write.place, write.values, -1, moment.now_ms), 12)]
 
-    def receive(self, moment: Moment, answer: Any) -> None:  # noqa: ANN401 - any message class
+    def receive(self, moment: Moment, answers: list[Any]) -> None:
         """Note that it is there."""
         assert self._write is not None
         name, write = self._write
-        error, offset = read_answer(write, answer)
+        error, offset = read_answer(write, answers[0])
         if error == ErrorCode.NONE:
             moment.history.append(Sent(name, write.place, write.values[0], offset))
         elif error not in moment.patience:
@@ -390,22 +396,23 @@ class Reader(Actor):
         self._positions = dict.fromkeys(PLACES, 0)
         self._asked: dict[Place, int] | None = None
 
-    def next(self, moment: Moment) -> Asked | None:
+    def next(self, moment: Moment) -> list[Asked]:
         """Read on, or from the start again."""
         if self.stopped:
-            return None
+            return []
         moment.history.append(Ask(self.name))
         if moment.dice.random() < 0.2:
             self._asked = None
-            return fetch_offset(GROUP, INPUT)
+            return [fetch_offset(GROUP, INPUT)]
         if moment.dice.random() < 0.1:
             self._positions[moment.dice.choice(PLACES)] = 0
         self._asked = dict(self._positions)
         wait_ms = moment.dice.choice((0, 0, 20))
-        return fetch(self._asked, committed=self._committed, wait_ms=wait_ms)
+        return [fetch(self._asked, committed=self._committed, wait_ms=wait_ms)]
 
-    def receive(self, moment: Moment, answer: Any) -> None:  # noqa: ANN401 - any message class
+    def receive(self, moment: Moment, answers: list[Any]) -> None:
         """Note what there is to see."""
+        answer = answers[0]
         if self._asked is None:
             read_offset(moment, self.name, answer, GROUP, INPUT)
             return

@@ -13,8 +13,9 @@ import pytest
 from headwater.base.errors import KafkaError
 from headwater.delivery.broker.groups.committing import Committing
 from headwater.delivery.broker.groups.pending_offsets import PendingOffsets
-from headwater.delivery.broker.transactions import coordinator, decisions
+from headwater.delivery.broker.transactions import admission, coordinator, decisions
 from headwater.delivery.broker.transactions.coordinator import ProducerAnswer, Transactions
+from headwater.delivery.broker.transactions.holding import Holding
 from headwater.delivery.broker.transactions.markers import Marker, Markers
 from headwater.delivery.broker.transactions.recovery import Disagreement
 from headwater.delivery.broker.transactions.states import TransactionState
@@ -194,6 +195,18 @@ def repetitions_are_new(patch: Patch) -> None:
                 raise
 
     patch.setattr(ProducerState, "check", broken)
+
+
+def held_requests_change_places(patch: Patch) -> None:
+    """What waits for the end of a transaction goes on last come, first served."""
+
+    def broken(self: Holding, transactional_id: str) -> None:
+        for held in reversed(self._take(transactional_id)):
+            held.go_on()
+
+    patch.setattr(Holding, "release", broken)
+    patch.setattr(admission, "_begins_in_the_middle", lambda _: False)
+    repetitions_are_new(patch)
 
 
 def offsets_count_on_abort(patch: Patch) -> None:

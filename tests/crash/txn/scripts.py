@@ -29,10 +29,15 @@ class Enlist:
 
 @dataclass(frozen=True)
 class Write:
-    """Send records to a partition."""
+    """Send records to a partition: in one batch, or ``piped``, each on its own without waiting."""
 
     place: Place
     values: tuple[str, ...]
+    piped: bool = False
+
+    def batches(self) -> list[tuple[str, ...]]:
+        """Return the values of each batch."""
+        return [(value,) for value in self.values] if self.piped else [self.values]
 
 
 @dataclass(frozen=True)
@@ -82,8 +87,8 @@ def compose(
         if not new and place not in enlisted:
             steps.append(Enlist(place))
         enlisted.add(place)
-        values = tuple(f"{name}/{number}.{i}" for i in range(dice.randint(1, 2)))
-        steps.append(Write(place, values))
+        values = tuple(f"{name}/{number}.{i}" for i in range(dice.randint(1, 3)))
+        steps.append(Write(place, values, piped=dice.random() < 0.5))
     return [*steps, Finish(commit)]
 
 
@@ -108,8 +113,19 @@ def initialize(identity: Identity, timeout_ms: int) -> Asked:
     return request, 4
 
 
-def ask(identity: Identity, step: Step, sequence: int, now_ms: int, *, new: bool) -> Asked:
-    """Return the request of a step; ``sequence`` is that of the first record of a write."""
+def ask(identity: Identity, step: Step, sequence: int, now_ms: int, *, new: bool) -> list[Asked]:
+    """Return the requests of a step; ``sequence`` is that of the first record of a write."""
+    if isinstance(step, Write):
+        asked: list[Asked] = []
+        for values in step.batches():
+            request = produce(identity, step.place, values, sequence, now_ms)
+            asked.append((request, 12 if new else 11))
+            sequence += len(values)
+        return asked
+    return [_ask(identity, step, new=new)]
+
+
+def _ask(identity: Identity, step: Enlist | EnlistGroup | Commit | Finish, *, new: bool) -> Asked:
     who = (identity.transactional_id, identity.producer_id, identity.epoch)
     match step:
         case Enlist((topic, partition)):
@@ -123,8 +139,6 @@ def ask(identity: Identity, step: Step, sequence: int, now_ms: int, *, new: bool
                 ),
                 3,
             )
-        case Write(place, values):
-            return produce(identity, place, values, sequence, now_ms), 12 if new else 11
         case EnlistGroup(group):
             return messages.AddOffsetsToTxnRequest(*who, group), 3
         case Commit():

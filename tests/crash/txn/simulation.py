@@ -267,14 +267,17 @@ class Simulation:
         if idle:
             actor = self.dice.choice(idle)
             asked = actor.next(self._moment())
-            if asked is not None:
-                actor.waits = True
-                self._send(asked, lambda answer: self._answered(actor, answer))
+            actor.waits = bool(asked)
+            answers: list[Any] = [None] * len(asked)
+            for index, each in enumerate(asked):
+                self._send(each, partial(self._answered, actor, answers, index))
 
-    def _answered(self, actor: Actor, answer: Any) -> None:  # noqa: ANN401 - any message class
+    def _answered(self, actor: Actor, answers: list[Any], index: int, answer: Any) -> None:  # noqa: ANN401
         assert actor.waits, f"{actor.name} is answered twice"
-        actor.waits = False
-        actor.receive(self._moment(), answer)
+        answers[index] = answer
+        if None not in answers:
+            actor.waits = False
+            actor.receive(self._moment(), answers)
 
     def _moment(self) -> Moment:
         return Moment(self.dice, self.history, self.clock.now_ms(), self.refusals, self.patience)

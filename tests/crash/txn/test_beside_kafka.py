@@ -52,10 +52,12 @@ def act(actors: list[Actor], lines: list[Connection], refusals: list[str]) -> li
         index = dice.randrange(len(actors))
         moment = Moment(dice, history, time.time_ns() // 1_000_000, refusals)
         asked = actors[index].next(moment)
-        if asked is not None:
-            answer = lines[index].call(asked[0], version_max=asked[1])
+        for request, version in asked:
+            lines[index].send(request, version_max=version)
+        if asked:
+            answers = [lines[index].receive() for _ in asked]
             moment.now_ms = time.time_ns() // 1_000_000
-            actors[index].receive(moment, answer)
+            actors[index].receive(moment, answers)
     return history
 
 

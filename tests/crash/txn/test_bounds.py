@@ -37,7 +37,8 @@ class Desk(Simulation):
 
     def do(self, identity: Identity, step: Step, sequence: int = 0) -> Any:  # noqa: ANN401
         """Ask for a step of KIP-890's protocol; return the answer."""
-        return self._ask(ask(identity, step, sequence, self.clock.now_ms(), new=True))
+        (asked,) = ask(identity, step, sequence, self.clock.now_ms(), new=True)
+        return self._ask(asked)
 
     def write(self, identity: Identity, value: str, sequence: int = 0) -> ErrorCode:
         """Write a record."""
