@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 
 from headwater.base.disk import RealDisk
 from headwater.delivery.server.cleaners import Cleaner, Outcome, ProcessCleaner, TurnCleaner
-from headwater.log.compaction.job import Cleaned, Job
+from headwater.log.compaction.job import Cleaned, Job, LastOfProducer
 from headwater.testing.memory_disk import MemoryDisk
 from tests.log.compaction.helpers import COMPACT, append_pairs, plan, roll
 from tests.log.helpers import open_log
@@ -71,6 +72,19 @@ def test_a_pass_in_a_process(tmp_path: Path) -> None:
 
     asyncio.run(run())
     assert list((tmp_path / "t-0").glob("*.cleaned"))
+
+
+def test_a_job_may_be_larger_than_a_pipe_holds(tmp_path: Path) -> None:
+    job = make_job(str(tmp_path / "t-0"), RealDisk())
+    many = [LastOfProducer(number, 0, number) for number in range(50_000)]
+    large = dataclasses.replace(job, producers=many)
+    assert len(large.encode()) > 1 << 19
+
+    async def run() -> None:
+        async with process_cleaner() as cleaner:
+            assert isinstance(await outcome_of(cleaner, large), Cleaned)
+
+    asyncio.run(run())
 
 
 def test_a_pass_that_cannot_be_made_says_why(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ which may be another process: plain values, as one line of JSON each way.
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 from headwater.log.txn_index import TxnIndexEntry
@@ -73,16 +73,16 @@ class Job:
 
     def encode(self) -> bytes:
         """Write it as one line."""
-        return json.dumps(asdict(self)).encode() + b"\n"
+        return _encode(self)
 
     @classmethod
     def decode(cls, line: bytes) -> "Job":
         """Read what `encode` wrote."""
-        fields = json.loads(line)
-        fields["segments"] = [SegmentFacts(*values) for values in fields["segments"]]
-        fields["producers"] = [LastOfProducer(*values) for values in fields["producers"]]
-        fields["aborted"] = [TxnIndexEntry(*values) for values in fields["aborted"]]
-        return cls(**fields)
+        values = json.loads(line)
+        values["segments"] = [SegmentFacts(*each) for each in values["segments"]]
+        values["producers"] = [LastOfProducer(*each) for each in values["producers"]]
+        values["aborted"] = [TxnIndexEntry(*each) for each in values["aborted"]]
+        return cls(**values)
 
 
 class NewSegment(NamedTuple):
@@ -123,11 +123,18 @@ class Cleaned:
 
     def encode(self) -> bytes:
         """Write it as one line."""
-        return json.dumps(asdict(self)).encode() + b"\n"
+        return _encode(self)
 
     @classmethod
     def decode(cls, line: bytes) -> "Cleaned":
         """Read what `encode` wrote."""
-        fields = json.loads(line)
-        fields["segments"] = [NewSegment(*values) for values in fields["segments"]]
-        return cls(**fields)
+        values = json.loads(line)
+        values["segments"] = [NewSegment(*each) for each in values["segments"]]
+        return cls(**values)
+
+
+def _encode(value: Job | Cleaned) -> bytes:
+    # Not `asdict`, which copies every entry: a partition may have a hundred thousand producers.
+    return json.dumps({each.name: getattr(value, each.name) for each in fields(value)}).encode() + (
+        b"\n"
+    )
