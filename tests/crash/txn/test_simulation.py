@@ -12,6 +12,8 @@ from tests.crash.txn.simulation import Simulation
 pytestmark = [pytest.mark.crash]
 
 EVERY = range(1, 1 << 30)
+# The first of them find most bugs sooner than others do.
+SEEDS = (8, 2, 7, 5, *range(10, 20))
 WHEN_CLIENTS_WORK = range(60, 1 << 30)
 
 
@@ -98,7 +100,7 @@ def test_a_bug_is_found(
 ) -> None:
     bug(monkeypatch)
     found: set[str] = set()
-    for seed in range(1, 16):
+    for seed in SEEDS:
         # Without any cut first: most bugs need none, and that is quick.
         found |= judge(seed, 800, ()).kinds
         if not found & BUGS[bug]:
