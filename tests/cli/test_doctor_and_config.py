@@ -7,21 +7,26 @@ import sys
 import time
 from collections import namedtuple
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headwater.cli import doctor
 from headwater.cli.errors import Exit
+from headwater.delivery.wire.kafka import messages
 from headwater.testing.broker import EmbeddedBroker
 from tests.cli.processes import running
 from tests.cli.runner import Result, Runner
-from tests.contracts.kit import HEADWATER, Subject, create_topic
+from tests.contracts.kit import Subject, create_topic
 from tests.contracts.producers import Client
+from tests.delivery.client.scripted_broker import ScriptedBroker, one_node
 
+METADATA, LIST_GROUPS, DESCRIBE_PRODUCERS = 3, 16, 61
+DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 65, 66
 Usage = namedtuple("Usage", "total used free")  # noqa: PYI024 - as shutil.disk_usage gives it
 
 
-def findings(result: Result) -> dict[str, dict[str, str]]:
+def findings(result: Result) -> dict[str, dict[str, Any]]:
     return {each["check"]: each for each in result.json()["findings"]}
 
 
@@ -48,25 +53,102 @@ def test_a_machine_that_is_fine(lone_cli: Runner, tmp_path: Path) -> None:
     assert left == ["headwater-data", "stdin"], "it leaves nothing behind"
 
 
-def test_a_transaction_that_is_held_open(lone_cli: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    with (
-        EmbeddedBroker() as broker,
-        Subject(HEADWATER, broker.bootstrap_servers).connect() as talk,
-    ):
+def test_a_transaction_that_is_held_open(
+    cli: Runner, bootstrap: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Subject("either", bootstrap).connect() as talk:
         topic = create_topic(talk, partitions=2)
-        client = Client(talk, "slow")
+        client = Client(talk, name)
+        client.find()
         client.init(timeout_ms=900_000)
         client.add_all({(topic.name, 0), (topic.name, 1)})
-        ask = ("doctor", "--json", "-b", broker.bootstrap_servers)
 
-        young = findings(lone_cli.ok(*ask))["transactions"]
-        assert (young["state"], young["hint"]) == ("ok", "")
-        assert young["seen"].startswith("1 open; the oldest, 'slow', for ")
-        assert young["seen"].endswith(" s in 2 partitions")
+        def ours(found: dict[str, Any]) -> dict[str, Any]:
+            (detail,) = [one for one in found["details"] if one["transactional_id"] == name]
+            return dict(detail)
+
+        young = findings(cli.ok("doctor", "--json"))["transactions"]
+        detail = ours(young)
+        producer_id, epoch = client.me
+        assert (detail["producer_id"], detail["producer_epoch"]) == (producer_id, epoch)
+        assert (detail["timeout_ms"], detail["partitions"]) == (900_000, 2)
+        assert 0 <= detail["age_ms"] < 60_000
+        assert (detail["late"], detail["hangs"]) == (False, None)
         monkeypatch.setattr(doctor, "_OPEN_S_MAX", -1)
-        old = findings(lone_cli.ok(*ask))["transactions"]
+        old = findings(cli.ok("doctor", "--json"))["transactions"]
         assert old["state"] == "warning"
         assert "time-out" in old["hint"]
+        assert ours(old)["late"]
+        text = cli.ok("doctor").text
+        assert f"{name!r} (producer {producer_id} epoch {epoch}), open" in text
+        assert "of at most 15 m 0 s" in text
+        client.end(commit=False)
+
+    assert not [
+        one
+        for one in findings(cli.ok("doctor", "--json"))["transactions"]["details"]
+        if one["transactional_id"] == name
+    ]
+
+
+class HangingTransactions:
+    """A broker with one transaction that its coordinator knows, and some that it does not."""
+
+    def __init__(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+        # Producer id, when it wrote last, for how many questions it is still there.
+        self.in_log = {1: (now_ms, 9), 7: (now_ms - 120_000, 9), 8: (now_ms - 120_000, 1)}
+        self.asked = 0
+
+    def answer(self, key: int, version: int, request: Any) -> Any:  # noqa: ANN401 - any message
+        if key == METADATA:
+            return one_node(self.broker.port, "t")
+        if key == LIST_GROUPS:
+            return messages.ListGroupsResponse()
+        if key == LIST_TRANSACTIONS:
+            listed = messages.ListTransactionsResponse.TransactionState("known", 1, "Ongoing")
+            return messages.ListTransactionsResponse(transaction_states=[listed])
+        if key == DESCRIBE_TRANSACTIONS:
+            state = messages.DescribeTransactionsResponse.TransactionState(
+                0, "known", "Ongoing", 20_000, self.now_ms - 30_000, 1, 0, []
+            )
+            return messages.DescribeTransactionsResponse(transaction_states=[state])
+        assert key == DESCRIBE_PRODUCERS
+        self.asked += 1
+        response = messages.DescribeProducersResponse
+        active = [
+            response.ProducerState(
+                producer_id=each,
+                producer_epoch=3,
+                last_timestamp=last_ms,
+                current_txn_start_offset=each * 100,
+            )
+            for each, (last_ms, times) in self.in_log.items()
+            if self.asked <= times
+        ] + [response.ProducerState(producer_id=9, current_txn_start_offset=-1)]
+        partition = response.PartitionResponse(partition_index=0, active_producers=active)
+        return response(topics=[response.TopicResponse("t", [partition])])
+
+    def __enter__(self) -> str:
+        self.broker = ScriptedBroker(self.answer)
+        return self.broker.address
+
+    def __exit__(self, *_: object) -> None:
+        self.broker.__exit__()
+
+
+def test_a_transaction_that_nobody_will_end(lone_cli: Runner) -> None:
+    with HangingTransactions(time.time_ns() // 1_000_000) as address:
+        found = findings(lone_cli.ok("doctor", "--json", "-b", address))["transactions"]
+
+    hanging, known = found["details"]
+    assert found["state"] == "warning"
+    assert (hanging["transactional_id"], hanging["producer_id"]) == (None, 7)
+    assert hanging["hangs"] == {"topic": "t", "partition": 0, "offset": 700}
+    assert hanging["late"]
+    assert "abort --topic t --partition 0 --start-offset 700" in found["hint"]
+    assert (known["transactional_id"], known["hangs"]) == ("known", None)
+    assert known["late"], "it is open for longer than its time-out"
 
 
 def test_no_broker_is_only_a_warning_unless_it_was_named(lone_cli: Runner) -> None:

@@ -347,7 +347,13 @@ def test_status_tells_what_is_enabled(cli: Runner, bootstrap: str, name: str) ->
     Producer({"bootstrap.servers": bootstrap, "transactional.id": name}).init_transactions(30)
     status = cli.ok("status", "--json").json()
     assert status["transactions_by_state"]["Empty"] == before + 1
+    compacted = status["compaction"]["topics"]
+    assert status["compaction"]["enabled"]
+    assert compacted >= 1, "the state of transactions is kept by key"
+    cli.ok("topic", "create", name, "-c", "cleanup.policy=compact,delete")
+    assert cli.ok("status", "--json").json()["compaction"]["topics"] == compacted + 1
     text = cli.ok("status").text
+    assert f"on, {compacted + 1} topics ask for it" in text
     assert "metadata.version 30" in text
     assert f"{before + 1} Empty" in text
 

@@ -14,7 +14,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,7 +34,7 @@ from headwater.cli.options import (
 from headwater.cli.settings import CONFIG_HELP, read_settings
 from headwater.delivery.client import admin
 from headwater.delivery.client.cluster import Cluster
-from headwater.delivery.client.open_transactions import list_open_transactions
+from headwater.delivery.client.open_transactions import OpenTransaction, list_open_transactions
 from headwater.log.layout import check_layout
 
 _PYTHON_MIN = (3, 11)
@@ -49,6 +49,7 @@ _CONNECT_S = 3.0
 # Transactions last for as long as a batch takes: milliseconds, seconds at most. Kafka Streams, the
 # slowest in use, commits every 100 ms.
 _OPEN_S_MAX = 60.0
+_DETAILS_MAX = 10
 # Headwater's first release is younger than this; a clock before it is wrong.
 _CLOCK_MIN_S = 1_760_000_000
 _CLOCK_STEP_S_MAX = 0.5
@@ -66,6 +67,7 @@ class Finding(NamedTuple):
     state: str
     seen: str
     hint: str = ""
+    details: Sequence[Mapping[str, object]] = ()
 
 
 @click.command(
@@ -114,8 +116,13 @@ def doctor(
 def _print(finding: Finding) -> None:
     state = output.paint(finding.state.ljust(len(WARNING)), _STYLES[finding.state], sys.stdout)
     output.say(f"{state}  {finding.check.ljust(14)}  {finding.seen}")
+    indent = f"{' ' * len(WARNING)}  {' ' * 14}  "
+    for detail in finding.details[:_DETAILS_MAX]:
+        output.say(f"{indent}- {detail['text']}")
+    if len(finding.details) > _DETAILS_MAX:
+        output.say(f"{indent}- and {len(finding.details) - _DETAILS_MAX:,} more; all with --json")
     if finding.hint:
-        output.say(f"{' ' * len(WARNING)}  {' ' * 14}  -> {finding.hint}")
+        output.say(f"{indent}-> {finding.hint}")
 
 
 def _examine(
@@ -279,20 +286,67 @@ def check_transactions(address: str) -> Finding:
         return Finding("transactions", WARNING, f"unknown: {error.message}", error.hint)
     if not found:
         return Finding("transactions", OK, "none is open")
+    now_ms = time.time_ns() // 1_000_000
     oldest = found[0]
-    age_s = max(0.0, time.time() - oldest.started_ms / 1000)
     seen = (
-        f"{len(found):,} open; the oldest, {oldest.transactional_id!r}, for {age_s:.0f} s "
+        f"{len(found):,} open; the oldest, {_named(oldest)}, for "
+        f"{max(0, now_ms - oldest.started_ms) / 1000:.0f} s "
         f"in {output.count(oldest.partitions, 'partition')}"
     )
-    if age_s <= _OPEN_S_MAX:
-        return Finding("transactions", OK, seen)
-    left_s = max(0.0, oldest.timeout_ms / 1000 - age_s)
-    hint = (
-        "readers of committed data wait behind it; it is aborted by its time-out "
-        f"in {left_s:.0f} s, or when its producer starts again"
+    details = tuple(_transaction_detail(each, now_ms) for each in found)
+    late = [each for each, detail in zip(found, details, strict=True) if detail["late"]]
+    if not late:
+        return Finding("transactions", OK, seen, details=details)
+    hint = _way_out(late[0], now_ms, address)
+    return Finding("transactions", WARNING, f"{seen}; {len(late):,} for too long", hint, details)
+
+
+def _transaction_detail(each: OpenTransaction, now_ms: int) -> Mapping[str, object]:
+    age_ms = max(0, now_ms - each.started_ms)
+    most_ms = _OPEN_S_MAX * 1000
+    if each.timeout_ms is not None:
+        most_ms = min(most_ms, each.timeout_ms)
+    place = each.hangs_in
+    return {
+        "transactional_id": each.transactional_id,
+        "producer_id": each.producer_id,
+        "producer_epoch": each.producer_epoch,
+        "age_ms": age_ms,
+        "timeout_ms": each.timeout_ms,
+        "partitions": each.partitions,
+        "late": age_ms > most_ms,
+        "hangs": None
+        if place is None
+        else {"topic": place[0], "partition": place[1], "offset": each.first_offset},
+        "text": f"{_named(each)}, open for {output.duration_text(age_ms)}"
+        + (
+            f" of at most {output.duration_text(each.timeout_ms)}"
+            if place is None
+            else f" in {place[0]}-{place[1]}, and no coordinator knows of it"
+        ),
+    }
+
+
+def _named(each: OpenTransaction) -> str:
+    producer = f"producer {each.producer_id} epoch {each.producer_epoch}"
+    return producer if each.transactional_id is None else f"{each.transactional_id!r} ({producer})"
+
+
+def _way_out(each: OpenTransaction, now_ms: int, address: str) -> str:
+    waiting = "readers of committed data wait behind it"
+    if each.hangs_in is not None:
+        topic, number = each.hangs_in
+        return (
+            f"{waiting}, and nobody will end it but you: "
+            f"kafka-transactions.sh --bootstrap-server {address} abort --topic {topic} "
+            f"--partition {number} --start-offset {each.first_offset}"
+        )
+    assert each.timeout_ms is not None, "whom a coordinator knows, it also ends"
+    left_s = max(0.0, (each.started_ms + each.timeout_ms - now_ms) / 1000)
+    return (
+        f"{waiting}; it is aborted by its time-out in {left_s:.0f} s, "
+        "or when its producer starts again"
     )
-    return Finding("transactions", WARNING, seen, hint)
 
 
 def _existing(path: Path) -> Path:

@@ -33,6 +33,7 @@ def status(*, session: Session, data: str) -> None:
     features = enabled.finalized_features(cluster)
     transactions = enabled.transactions_by_state(cluster)
     quotas = enabled.quota_count(cluster)
+    compaction = enabled.compaction(cluster)
     shown = [topic for topic in topics.values() if not topic.internal]
     if running is not None and running.address not in _addresses(session):
         running = None
@@ -51,6 +52,7 @@ def status(*, session: Session, data: str) -> None:
         "features": features,
         "transactions_by_state": transactions,
         "quotas": quotas,
+        "compaction": compaction._asdict(),
     }
     if session.as_json:
         output.document(facts)
@@ -75,6 +77,8 @@ def status(*, session: Session, data: str) -> None:
         shown_facts["transactions"] = _counted(transactions)
     if quotas is not None:
         shown_facts["quotas"] = quotas
+    state = "on" if compaction.enabled else "off"
+    shown_facts["compaction"] = f"{state}, {output.count(compaction.topics, 'topic')} ask for it"
     if features:
         shown_facts["features"] = ", ".join(f"{name} {level}" for name, level in features.items())
     output.facts(shown_facts)

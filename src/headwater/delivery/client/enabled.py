@@ -1,18 +1,22 @@
-"""What a cluster has switched on and what is in use of it: features, transactions, quotas.
+"""What a cluster has switched on and what is in use of it.
 
 This file alone decides how that is asked for. An API that the brokers do not serve is no error: the
 answer is then None.
 """
 
 from collections import Counter
+from typing import NamedTuple
 
 from headwater.base.errors import ErrorCode, KafkaError
+from headwater.delivery.client import admin
 from headwater.delivery.client.cluster import Cluster
 from headwater.delivery.wire.kafka import messages
 
 _LIST_TRANSACTIONS = 66
 _DESCRIBE_CLIENT_QUOTAS = 48
 _SOFTWARE = "headwater"
+_CLEANUP_POLICY = "cleanup.policy"
+_CLEANER = "log.cleaner.enable"
 
 
 def finalized_features(cluster: Cluster) -> dict[str, int]:
@@ -36,6 +40,36 @@ def transactions_by_state(cluster: Cluster) -> dict[str, int] | None:
         _check(answer.error_code, "transactions cannot be listed")
         states.update(state.transaction_state for state in answer.transaction_states)
     return dict(states)
+
+
+class Compaction(NamedTuple):
+    """Whether old values of keys are removed, and where.
+
+    Attributes:
+        enabled: Whether every broker does it at all.
+        topics: How many topics ask for it.
+    """
+
+    enabled: bool
+    topics: int
+
+
+def compaction(cluster: Cluster) -> Compaction:
+    """Look up who compacts what."""
+    resource = messages.DescribeConfigsRequest.DescribeConfigsResource
+    topics = [resource(admin.TOPIC_RESOURCE, name, [_CLEANUP_POLICY]) for name in cluster.topics()]
+    policies = cluster.any().call(messages.DescribeConfigsRequest(topics)).results if topics else []
+    cleaners = []
+    for node_id in cluster.brokers:
+        wanted = resource(admin.BROKER_RESOURCE, str(node_id), [_CLEANER])
+        cleaners += cluster.broker(node_id).call(messages.DescribeConfigsRequest([wanted])).results
+    for result in (*policies, *cleaners):
+        _check(result.error_code, result.error_message or "configs cannot be read")
+    return Compaction(
+        # Brokers without the switch always do it.
+        all(config.value != "false" for result in cleaners for config in result.configs),
+        sum("compact" in (config.value or "") for result in policies for config in result.configs),
+    )
 
 
 def quota_count(cluster: Cluster) -> int | None:
