@@ -4,6 +4,7 @@ import pytest
 
 from headwater.base.errors import ErrorCode
 from headwater.delivery.broker.topics import NewTopic
+from headwater.delivery.broker.transactions import decisions
 from headwater.delivery.broker.transactions.markers import Marker
 from headwater.delivery.wire.kafka import messages
 from tests.delivery.broker.transactions.world import Producer, World, codes
@@ -147,6 +148,51 @@ def test_a_time_out_goes_on_after_a_crash(world: World) -> None:
     world.settle()
     assert world.state() == "CompleteAbort"
     assert world.open_in("t0") == 0
+
+
+def test_late_transactions_are_aborted_when_there_is_room_again(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(3):
+        world.send(world.init(f"x{number}"), transactional_id=f"x{number}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.disk, "room_for", no_room)
+        world.clock.advance(80_000)
+        assert world.transactions.open_count == 3
+    assert 1 <= caplog.text.count("not aborted yet") <= 3, "told once at a time, not for each"
+
+    world.clock.advance(SWEEP_MS)
+    world.settle()
+    assert world.transactions.open_count == 0
+    assert world.open_in("t0") == 0
+
+
+def test_an_answer_that_fails_keeps_no_marker_back(world: World) -> None:
+    me = world.init()
+    world.send(me)
+
+    def hang_up(_: object) -> None:
+        raise ConnectionResetError
+
+    world.transactions.end("x", decisions.Producer(*me), hang_up, commit=True, client_version=2)
+    with pytest.raises(ConnectionResetError):
+        world.settle()
+    world.settle()
+    assert world.state() == "CompleteCommit"
+    assert world.committed("t0") == [b"v"]
+
+
+def test_a_state_topic_that_syncs_later(world: World) -> None:
+    world.init()
+    world.broker.topics.set_configs("__transaction_state", {"flush.messages": "1000000"})
+    old = world.init()
+    world.send(old)
+
+    new = world.init()
+    assert new.producer_epoch == old.producer_epoch + 2
+    assert world.send(new) == [OK, OK]
+    assert world.end(new, commit=True)[0] is OK
+    assert world.committed("t0") == [b"v"]
 
 
 # Expiry

@@ -245,7 +245,9 @@ class Transactions:
                 decisions.check_takeover(current, expected)
                 if current.state is TransactionState.ONGOING:
                     self._fence(current)
-                if self._table[transactional_id].state.is_ending:
+                    # Where nothing is synced it may have ended already.
+                    current = self._table[transactional_id]
+                if current.state.is_ending:
                     self._hold(transactional_id, again, partial(_refuse_producer, answer))
                     return
                 granted = decisions.judge_init(
@@ -417,23 +419,23 @@ class Transactions:
     def _abort_some_overdue(self) -> None:
         now_ms = self._clock.now_ms()
         overdue = self._deadlines.overdue(now_ms, count_max=_ABORTED_AT_ONCE_MAX)
-        if len(overdue) == _ABORTED_AT_ONCE_MAX:
-            self._timers.after(_ABORT_PAUSE_MS, self._abort_some_overdue)
         for transactional_id in overdue:
             current = self._table[transactional_id]
-            _log.info(
-                "transaction %s: aborted, it was open for more than its %d ms",
-                transactional_id,
-                current.timeout_ms,
-            )
             try:
                 self._fence(current)
+                _log.info(
+                    "transaction %s: aborted, it was open for more than its %d ms",
+                    transactional_id,
+                    current.timeout_ms,
+                )
             except KafkaError as error:
-                _log.warning("transaction %s is not aborted yet: %s", transactional_id, error)
+                _log.warning("late transactions are not aborted yet: %s", error.message)
+                return
+        if len(overdue) == _ABORTED_AT_ONCE_MAX:
+            self._timers.after(_ABORT_PAUSE_MS, self._abort_some_overdue)
 
     def _decided(self, ending: Transaction, answer: Callable[[ProducerAnswer], None]) -> None:
         """The outcome is durable: nothing can change it any more."""
-        answer(_after_end(ending))
         marker = Marker(
             ending.producer_id,
             ending.producer_epoch,
@@ -441,7 +443,10 @@ class Transactions:
             self._coordinator_epoch,
             ending.client_version,
         )
-        self.markers.write(marker, ending.partitions, partial(self._complete, ending))
+        try:
+            answer(_after_end(ending))
+        finally:
+            self.markers.write(marker, ending.partitions, partial(self._complete, ending))
 
     def _complete(self, ending: Transaction) -> None:
         """All markers are durable."""
