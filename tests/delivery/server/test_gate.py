@@ -1,5 +1,6 @@
 """Who gets in, and when: bounds on connections, with real sockets."""
 
+import asyncio
 import contextlib
 import socket
 import time
@@ -7,7 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from headwater.base.clock import SystemClock
+from headwater.base.settings import BrokerSettings
+from headwater.delivery.server.lifecycle import start_node
 from headwater.testing.broker import EmbeddedBroker
+from headwater.testing.memory_disk import MemoryDisk
+from headwater.testing.seeded_chance import SeededChance
 
 # ApiVersions v0 without a client id.
 HELLO = bytes.fromhex("0000000a 0012 0000 00000001 ffff")
@@ -90,6 +96,37 @@ def test_above_the_bound_of_an_address_newcomers_are_closed(visitors: Visitors) 
     end_s = time.monotonic() + 10
     while not (is_answered(visitors.enter()) and is_answered(visitors.enter("127.0.0.5"))):
         assert time.monotonic() < end_s
+
+
+def test_a_port_for_ipv6_knows_ipv4_addresses() -> None:
+    async def run() -> list[bool]:
+        settings = BrokerSettings.parse(
+            {"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "127.0.0.1:1"}
+        )
+        node = await start_node(
+            disk=MemoryDisk(),
+            data_directory="/data",
+            settings=settings,
+            clock=SystemClock(),
+            chance=SeededChance(),
+            listen=("::", 0),
+        )
+        with contextlib.ExitStack() as stack:
+            streams = [await asyncio.open_connection("127.0.0.1", node.port) for _ in range(2)]
+            answered = []
+            for reader, writer in streams:
+                stack.callback(writer.close)
+                writer.write(HELLO)
+                try:
+                    answered.append(bool(await reader.read(1)))
+                except ConnectionResetError:
+                    answered.append(False)
+            await node.stop()
+        return answered
+
+    if not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    assert asyncio.run(run()) == [True, False]
 
 
 @pytest.mark.parametrize(

@@ -36,16 +36,34 @@ def broker() -> Iterator[EmbeddedBroker]:
         yield running
 
 
-def produce_request() -> messages.ProduceRequest:
-    batch = build_batch([Record(0, int(time.time() * 1000), None, bytes(VALUE_BYTES))])
+def produce_request(value_bytes: int = VALUE_BYTES) -> messages.ProduceRequest:
+    batch = build_batch([Record(0, int(time.time() * 1000), None, bytes(value_bytes))])
     data = messages.ProduceRequest.PartitionProduceData(0, batch)
     topic = messages.ProduceRequest.TopicProduceData(name="t", partition_data=[data])
     return messages.ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[topic])
 
 
-def connect(broker: EmbeddedBroker) -> Connection:
+def connect(broker: EmbeddedBroker, client_id: str = "tester") -> Connection:
     host, port = broker.bootstrap_servers.split(":")
-    return Connection(host, int(port), timeout_s=10)
+    return Connection(host, int(port), client_id=client_id, timeout_s=10)
+
+
+def receive_produced(connection: Connection) -> messages.ProduceResponse:
+    (size,) = struct.unpack(">i", connection._receive_exactly(4))
+    answer = connection._receive_exactly(size)
+    _, response = framing.decode_response(apis.PRODUCE, 9, answer)
+    assert isinstance(response, messages.ProduceResponse)
+    return response
+
+
+def limit_bytes(connection: Connection, client_id: str, *, rate: float) -> None:
+    request = messages.AlterClientQuotasRequest
+    entry = request.EntryData(
+        [request.EntityData("client-id", client_id)],
+        [request.OpData("producer_byte_rate", rate, remove=False)],
+    )
+    (answer,) = connection.call(request([entry])).entries
+    assert answer.error_code == ErrorCode.NONE
 
 
 def wait_until_spent(broker: EmbeddedBroker) -> None:
@@ -69,9 +87,7 @@ def test_requests_that_each_hold_a_part_do_not_wait_for_each_other_for_ever(
         def finish(connection: Connection) -> None:
             sock = connection._socket
             sock.sendall(frame[1_100_000:])
-            (size,) = struct.unpack(">i", connection._receive_exactly(4))
-            answer = connection._receive_exactly(size)
-            _, response = framing.decode_response(apis.PRODUCE, 9, answer)
+            response = receive_produced(connection)
             codes.append(response.responses[0].partition_responses[0].error_code)
 
         threads = [threading.Thread(target=finish, args=(each,)) for each in connections]
@@ -103,6 +119,24 @@ def test_clients_that_vanish_while_they_wait_for_memory_give_theirs_back(
         time.sleep(0.01)
 
     assert broker.node.request_memory.used_bytes == 0
+
+
+def test_whoever_is_muted_does_not_keep_memory_from_others(broker: EmbeddedBroker) -> None:
+    frame = b"".join(framing.encode_request(apis.PRODUCE, 9, 7, "tester", produce_request()))
+    with connect(broker) as first, connect(broker) as second, connect(broker, "slow") as slow:
+        limit_bytes(first, "slow", rate=50)
+        for quick in (first, second):
+            quick._socket.sendall(frame[:1_100_000])
+        wait_until_spent(broker)
+        # Its first request costs it half a minute, and the next one has begun.
+        begun = b"".join(framing.encode_request(apis.PRODUCE, 9, 7, "slow", produce_request(2_000)))
+        slow._socket.sendall(begun + frame[:1_100_000])
+        assert receive_produced(slow).throttle_time_ms > 25_000
+        for quick in (first, second):
+            quick._socket.sendall(frame[1_100_000:])
+        for quick in (first, second):
+            answer = receive_produced(quick)
+            assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
 
 
 def test_a_buffer_that_somebody_still_looks_at_can_grow() -> None:

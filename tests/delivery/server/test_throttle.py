@@ -137,6 +137,7 @@ def stub_listener(loop: asyncio.AbstractEventLoop) -> Any:  # noqa: ANN401 - wha
         scratch=memoryview(bytearray(1 << 16)),
         request_bytes_max=1 << 20,
         forget=lambda _: None,
+        step_aside=lambda _: None,
     )
 
 

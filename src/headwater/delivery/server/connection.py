@@ -165,13 +165,16 @@ class Connection:
         self._frame_filled += received
         if self._frame_filled == self._frame_size:
             self._frame = None
-            self._listener.request_is_whole(self)
+            self._listener.step_aside(self)
             self._take(memoryview(frame)[: self._frame_size], owned=True)
         elif self._frame_filled == len(frame):
             self._wait_for_budget()
 
     def _wait_for_budget(self) -> None:
-        if self._listener.memory.spent and self._listener.wait_for_budget(self):
+        # Whoever is muted reads nothing: others go ahead, and it asks when its wait is over.
+        if self._muted or not self._listener.memory.spent:
+            return
+        if self._listener.wait_for_budget(self):
             self._starved = True
             self._pause()
 
@@ -333,15 +336,19 @@ class Connection:
         self._muted = True
         self._pause()
         self._unmuting = loop.call_at(until_s, self._unmute)
-        if self._frame is not None and self._frame_filled < len(self._frame):
+        if self._frame is not None:
             # Memory that waits for bytes which may not come for long is for others.
             self._listener.memory.trim(self._frame, self._frame_filled)
+            self._starved = False
+            self._listener.step_aside(self)
 
     def _unmute(self) -> None:
         self._unmuting = None
         self._muted = False
         # It could not go on with a request: its time to do so begins now.
         self.active_ms = self._listener.now_ms()
+        if self._frame is not None:
+            self._wait_for_budget()
         self._work_off_backlog()
 
     def _stay_muted(self) -> None:

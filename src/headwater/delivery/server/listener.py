@@ -124,7 +124,7 @@ class Listener:
                 sock.close()
                 continue
             pause_ms = self._gate.pause_ms()
-            self._let_through(sock, address[0], address[1])
+            self._let_through(sock, _plain(address[0]), address[1])
             if pause_ms:
                 self._pause_accepting(pause_ms / 1000)
                 return
@@ -187,11 +187,12 @@ class Listener:
         self._short_of_memory[connection] = None
         return True
 
-    def request_is_whole(self, connection: Connection) -> None:
-        """The connection needs no more memory; another one may go ahead."""
+    def step_aside(self, connection: Connection) -> None:
+        """The connection needs no more memory for now; another one may go ahead."""
+        self._short_of_memory.pop(connection, None)
         if self._ahead is connection:
             self._ahead = None
-            self._let_in()
+        self._let_in()
 
     def _let_in(self) -> None:
         waiting = self._short_of_memory
@@ -225,8 +226,7 @@ class Listener:
         if self._full:
             self._full = False
             self._accept_again()
-        self._short_of_memory.pop(connection, None)
-        self.request_is_whole(connection)
+        self.step_aside(connection)
 
     # --- the end --------------------------------------------------------------------------------
 
@@ -277,6 +277,14 @@ def _resolve(host: str, port: int) -> tuple[Any, ...]:
         ) from error
     # IPv4 first: librdkafka may try ::1 for localhost and would not find us there.
     return min(found, key=lambda entry: entry[0] != socket.AF_INET)
+
+
+def _plain(host: str) -> str:
+    """Return an address as people write it; a port for IPv6 gives IPv4 ones as ``::ffff:1.2.3.4``.
+
+    Bounds and quotas of addresses would not find them otherwise.
+    """
+    return host.removeprefix("::ffff:") if "." in host else host
 
 
 def _cannot_listen(host: str, port: int, error: OSError) -> HeadwaterError:
