@@ -61,6 +61,7 @@ def test_a_dry_run_sets_nothing(cli: Runner, name: str) -> None:
     [
         (["producer_byte_rate=1"], "--client"),
         (["producer_byte_rate=soon", "--client", "c"], "10MiB"),
+        (["request_percentage=inf", "--client", "c"], "request_percentage=5"),
         (["producer_rate=1", "--client", "c"], "producer_byte_rate"),
         (["nonsense=1", "--client", "c"], "request_percentage"),
         (["producer_byte_rate=1", "--client", "c", "--any-client"], "either"),

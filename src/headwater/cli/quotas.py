@@ -4,6 +4,7 @@ This file alone decides how people name those whom a quota is for, and in which 
 write it. What may be set is the broker's affair.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -86,10 +87,13 @@ def _parsed(key: str, text: str) -> float:
             + (f"did you mean {close}?" if close else f"there are {', '.join(_KEYS)}")
         )
     try:
-        return float(str(_SIZE.parse_human(text)) if key in _BYTE_RATES else text)
+        value = float(str(_SIZE.parse_human(text)) if key in _BYTE_RATES else text)
     except (KafkaError, ValueError):
+        value = math.nan
+    if not math.isfinite(value):
         example = "10MiB" if key in _BYTE_RATES else "5"
-        raise click.UsageError(f"{key}={text}: write a number, such as {key}={example}") from None
+        raise click.UsageError(f"{key}={text}: write a number, such as {key}={example}")
+    return value
 
 
 @click.group(

@@ -37,8 +37,8 @@ def test_the_first_level_that_is_set_holds(count: int) -> None:
         for other in OTHERS:
             limits.replace(entity_key(other), {}, {KEY: 999})
         for level in levels:
-            limits.replace(entity_key(LEVELS[level][0]), {}, {KEY: level})
-        assert limits.of_client(KEY, "u", "c") == Limit(levels[0], *LEVELS[levels[0]][1])
+            limits.replace(entity_key(LEVELS[level][0]), {}, {KEY: level + 1})
+        assert limits.of_client(KEY, "u", "c") == Limit(levels[0] + 1, *LEVELS[levels[0]][1])
 
 
 def test_nothing_holds_for_others() -> None:

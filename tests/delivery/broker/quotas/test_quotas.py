@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headwater.base.errors import ErrorCode
+from headwater.base.errors import ErrorCode, KafkaError
 from headwater.delivery.broker.quotas import Alteration, Component
 from headwater.delivery.wire.kafka import messages
 from tests.delivery.dialects.kafka.desk import Desk
@@ -161,6 +161,29 @@ def test_what_may_be_set(
 ) -> None:
     assert office.set(entity, **values) is code
     assert bool(office.kept) == (code is ErrorCode.NONE)
+
+
+@pytest.mark.parametrize("value", [5e-324, 1e-7, 1e308, float("inf")])
+def test_the_smallest_and_the_largest_values_can_be_reckoned_with(
+    office: Office, value: float
+) -> None:
+    rates = ["request_percentage", "controller_mutation_rate"]
+    office.set({"client-id": "desk"}, **dict.fromkeys(rates, value))
+    quotas = office.desk.broker.quotas
+    mutations = [quotas.mutations("desk", strict=strict) for strict in (False, True, True)]
+    refused = 0
+    for each in mutations:
+        try:
+            each.spend(1)
+        except KafkaError:
+            refused += 1
+
+    tiny = value < 1
+    # An int32 has to hold them.
+    assert [each.throttle_ms for each in mutations] == ([2**31 - 1] * 3 if tiny else [0] * 3)
+    assert refused == (2 if tiny else 0)
+    assert quotas.worked("desk", 1_000) == (1_000 if tiny else 0)
+    assert office.kept == {(("client-id", "desk"),): dict.fromkeys(rates, value)}
 
 
 def test_a_change_is_made_whole_or_not_at_all(office: Office) -> None:

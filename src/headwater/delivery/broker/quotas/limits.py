@@ -22,6 +22,10 @@ _ABSENT: Final = ""
 _Pair = tuple[str | None, str | None]
 _Name = TypeVar("_Name")
 
+# Beyond these a limit is as good as none, or nothing: so that reckoning with it stays finite.
+_LIMIT_MIN: Final = 1e-9
+_LIMIT_MAX: Final = 1e18
+
 # Per level of precedence: whether its entities have a user and a client id of their own (0), any
 # (1), or none (2); and so for those who share the quota.
 _LEVELS: Final = (
@@ -107,7 +111,7 @@ def _put(table: dict[_Name, float], name: _Name, value: float | None) -> None:
     if value is None:
         table.pop(name, None)
     else:
-        table[name] = value
+        table[name] = min(max(value, _LIMIT_MIN), _LIMIT_MAX)
 
 
 def _level(pair: _Pair) -> int:

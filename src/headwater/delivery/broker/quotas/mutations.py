@@ -6,6 +6,7 @@ that their clients know. Older ones are carried out, and the client waits afterw
 """
 
 from headwater.base.errors import ErrorCode, KafkaError
+from headwater.base.settings.setting import INT_MAX
 from headwater.delivery.broker.quotas.bucket import TokenBucket
 
 
@@ -35,12 +36,14 @@ class Mutations:
         if bucket is None:
             return
         if self._strict:
-            wait_ms = bucket.overdrawn_ms(self._limit, self._now_ms)
-            if wait_ms:
-                self.throttle_ms = wait_ms
+            self.throttle_ms = self._wait_ms(bucket)
+            if self.throttle_ms:
                 message = "The throttling quota has been exceeded."
                 raise KafkaError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message)
             bucket.spend(partitions, self._limit, self._now_ms)
         else:
             bucket.spend(partitions, self._limit, self._now_ms)
-            self.throttle_ms = bucket.overdrawn_ms(self._limit, self._now_ms)
+            self.throttle_ms = self._wait_ms(bucket)
+
+    def _wait_ms(self, bucket: TokenBucket) -> int:
+        return min(bucket.overdrawn_ms(self._limit, self._now_ms), INT_MAX)
