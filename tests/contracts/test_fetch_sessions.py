@@ -132,6 +132,28 @@ def test_a_waiting_fetch_of_a_session_is_woken(
     assert time.monotonic() - start < 10
 
 
+def test_the_next_request_by_another_connection_holds(
+    at_the_end: Reader, broker: Subject, three: Topic, version: int
+) -> None:
+    with broker.connect() as slow:
+        waits = fetch_request([], max_wait_ms=2_000, min_bytes=1)
+        waits.session_id, waits.session_epoch = at_the_end.session_id, at_the_end.epoch
+        slow.tell(waits, version)
+        # Until it waits: before that the next one has the wrong epoch.
+        at_the_end.epoch += 1
+        end_s = time.monotonic() + 10
+        while code(answer := at_the_end.fetch((three, 1, 0))) is not ErrorCode.NONE:
+            assert time.monotonic() < end_s
+        assert told(answer) == [(1, [0, 1])]
+        with broker.connect() as other:
+            produce(other, three, batch_of(b"c"), partition=1)
+        late = slow.receive()
+
+    assert (code(late), late.responses) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, [])
+    assert late.session_id == at_the_end.session_id
+    assert told(at_the_end.fetch()) == [(1, [0, 1, 2])]
+
+
 def test_what_is_forgotten_is_told_no_more(at_the_end: Reader, talk: Talk, three: Topic) -> None:
     for partition in range(3):
         produce(talk, three, batch_of(b"c"), partition=partition)

@@ -58,7 +58,6 @@ class FetchSession:
     ) -> list[tuple[Wanted, Found]]:
         """Return the findings that the client does not know yet, and take them for told.
 
-        What was looked at may no longer be wanted: another request may have come meanwhile.
         Partitions that gave records go to the end of the order, so that those behind them get
         their turn when an answer is full.
         """
@@ -77,8 +76,7 @@ class FetchSession:
         for wanted, finding in news:
             if finding.records is not None:
                 key = (wanted.topic, wanted.topic_id, wanted.index)
-                if self.wanted.pop(key, None) is not None:
-                    self.wanted[key] = wanted
+                self.wanted[key] = self.wanted.pop(key)
         return news
 
 

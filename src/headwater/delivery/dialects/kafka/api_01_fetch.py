@@ -11,6 +11,8 @@ Behaviour:
 * Records travel as file ranges: the connection sends them without reading them.
 * A client above its consumer_byte_rate gets an empty answer at once, and has to wait (KIP-219).
 * In a session (KIP-227) a request names only what changed, and an answer tells only what is new.
+  While a request waits, the next one of its session may come by another connection: the older one
+  is then answered with INVALID_FETCH_SESSION_EPOCH.
 * A client without sessions names a thousand partitions twice a second even when nothing happens:
   such a fetch is answered from pieces that were encoded before.
 
@@ -98,7 +100,7 @@ def _wait(call: Call, fetch: "_Fetch | _QuietFetch", limits: Limits) -> None:
 class _Fetch:
     """A fetch on its way: what it wants, what it has found, and whom to tell."""
 
-    __slots__ = ("_call", "_found", "_limits", "_session", "_wanted", "_wants_session")
+    __slots__ = ("_call", "_epoch", "_found", "_limits", "_session", "_wanted", "_wants_session")
 
     def __init__(
         self,
@@ -113,6 +115,7 @@ class _Fetch:
         self._limits = limits
         self._wanted = wanted
         self._session = session
+        self._epoch = session.epoch if session is not None else NO_EPOCH
         self._wants_session = wants_session
         self._found: list[Found] = []
 
@@ -127,6 +130,12 @@ class _Fetch:
 
     def answer(self) -> None:
         session = self._session
+        if session is not None and session.epoch != self._epoch:
+            # Another connection went on with the session: what it said meanwhile holds.
+            stale = ErrorCode.INVALID_FETCH_SESSION_EPOCH
+            response = messages.FetchResponse(error_code=stale, session_id=session.session_id)
+            self._call.reply(response)
+            return
         if self._call.broker.quotas.watching:
             told = [each.records for each in self._found if each.records or session is None]
             size_bytes = sum(len(records or b"") + _PARTITION_BYTES for records in told)
