@@ -103,7 +103,9 @@ def tool(bootstrap: str) -> Tool:
 @pytest.mark.peer
 def test_kafkas_own_tools_for_topics(bootstrap: str, tool: Tool, tmp_path: Path) -> None:
     topics = f"{TOOLS}.TopicCommand"
-    tool(topics, "--create", "--topic", "j", "--partitions", "2", "--config", "retention.ms=5000000")
+    tool(
+        topics, "--create", "--topic", "j", "--partitions", "2", "--config", "retention.ms=5000000"
+    )
     fill(bootstrap, "j", 10)
     tool(topics, "--alter", "--topic", "j", "--partitions", "4")
     described = tool(topics, "--describe", "--topic", "j")
