@@ -193,6 +193,14 @@ def test_a_directory_that_cannot_be_written(lone_cli: Runner, tmp_path: Path) ->
     assert found["sync"]["state"] == "problem"
 
 
+def test_a_directory_that_cannot_be_looked_at(lone_cli: Runner) -> None:
+    result = lone_cli.run("doctor", "--data", "x" * 300, "--listen", free_address(), "--json")
+    assert result.code == Exit.ENVIRONMENT
+    found = findings(result)
+    assert found["data"]["state"] == "problem"
+    assert "too long" in found["data"]["seen"]
+
+
 def test_a_low_file_limit_and_a_slow_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 512))
     assert doctor.check_file_limit().state == "warning"

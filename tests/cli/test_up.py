@@ -178,6 +178,13 @@ def test_a_newer_layout_is_refused(tmp_path: Path) -> None:
         assert "layout 99" in json.loads(up.lines[-1])["error"]["message"]
 
 
+def test_a_place_that_cannot_be_looked_at(lone_cli: Runner) -> None:
+    refused = lone_cli.run("up", "--data", "x" * 300, "--json")
+    assert refused.code == Exit.ENVIRONMENT
+    assert refused.error()["code"] == "CANNOT_START"
+    assert "too long" in refused.error()["message"]
+
+
 @pytest.mark.parametrize("place", ["afile", "afile/below/it"])
 def test_a_file_is_no_data_directory(lone_cli: Runner, tmp_path: Path, place: str) -> None:
     (tmp_path / "afile").write_text("precious")

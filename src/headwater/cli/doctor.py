@@ -192,12 +192,14 @@ def check_data_directory(data_directory: str) -> Finding:
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         hint = f"choose another with --data, or: chown $USER {parent}"
         return Finding("data", PROBLEM, f"{parent} cannot be written", hint)
-    if not path.exists():
-        return Finding("data", OK, f"{path} will be made")
     try:
+        if not path.exists():
+            return Finding("data", OK, f"{path} will be made")
         check_layout(RealDisk(), data_directory)
     except HeadwaterError as error:
         return Finding("data", PROBLEM, error.message, error.hint)
+    except OSError as error:
+        return Finding("data", PROBLEM, str(error), "choose another with --data")
     holder = run_file.lock_holder(data_directory)
     used = f", in use by process {holder}" if holder else ""
     return Finding("data", OK, f"{path} can be written{used}")
@@ -352,6 +354,6 @@ def _way_out(each: OpenTransaction, now_ms: int, address: str) -> str:
 def _existing(path: Path) -> Path:
     """Return the path, or the nearest folder above it that exists."""
     path = path.absolute()
-    while not path.exists():
+    while not os.path.exists(path):  # noqa: PTH110 - Path.exists raises where we may not look
         path = path.parent
     return path
