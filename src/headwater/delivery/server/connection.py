@@ -63,8 +63,6 @@ class Connection:
         "_unmuting",
         "_writing",
         "active_ms",
-        "client_id",
-        "client_id_raw",
         "host",
         "port",
     )
@@ -74,9 +72,6 @@ class Connection:
         self._socket = sock
         self.host = f"/{host}"
         self.port = port
-        # The name a client gives itself, decoded once: it comes with every request.
-        self.client_id: str | None = None
-        self.client_id_raw: bytes | None = None
         self.active_ms = listener.clock.monotonic_ms()
         self._slots: deque[Call] = deque()
         self._blocking = 0
