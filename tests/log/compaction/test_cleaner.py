@@ -1,11 +1,19 @@
 """One pass over one log: what remains, what is left alone, and what it costs."""
 
+import hashlib
+
 import pytest
 
-from headwater.base.record.batch import DELETE_HORIZON_MASK, MAGIC_POS, parse_header
+from headwater.base.record.batch import (
+    BATCH_HEADER_BYTES,
+    DELETE_HORIZON_MASK,
+    MAGIC_POS,
+    parse_header,
+)
 from headwater.base.record.codecs import Codec
 from headwater.base.record.records import iterate
 from headwater.log.compaction.offset_map import ENTRY_BYTES
+from headwater.log.compaction.scanning import scan_records
 from headwater.log.partition import PartitionLog
 from headwater.testing.manual_clock import ManualClock
 from headwater.testing.memory_disk import MemoryDisk
@@ -114,6 +122,21 @@ def test_long_keys_are_told_apart(disk: MemoryDisk, log: PartitionLog) -> None:
     compact(disk, log)
 
     assert [key for _, key, _ in pairs(log)] == [long[0], *long[3:], *long[1:3]]
+
+
+def test_a_key_that_looks_like_a_digest_is_told_apart(disk: MemoryDisk, log: PartitionLog) -> None:
+    """Whoever knows a long key could otherwise delete it by a short one."""
+    long = b"k" * 100
+    append_pairs(log, [(long, b"long")])
+    [_, batch] = next(iter(read_batches(log)))
+    [digest] = scan_records(parse_header(batch), batch[BATCH_HEADER_BYTES:]).keys
+    assert digest is not None
+    for key in (digest, digest[1:], hashlib.md5(long, usedforsecurity=False).digest()):
+        append_pairs(log, [(key, b"short"), (b"\xff" + key, b"short")])
+    roll(log)
+    compact(disk, log)
+
+    assert len(pairs(log)) == 7
 
 
 class TestTombstones:

@@ -3,9 +3,9 @@
 This file alone decides how the batches of a file are walked for compaction, and what stands for a
 key. It judges nothing: what remains is decided by `batches`.
 
-A key of up to 39 bytes stands for itself; a longer one is stood for by a digest of 16 bytes, so
-that the memory for a key is bounded. Text UUIDs, the longest keys in general use, have 36. A digest
-can only be taken for a short key of 16 bytes, so it is made a byte longer.
+A key of up to 39 bytes stands for itself; a longer one is stood for by a digest of 40 bytes, so
+that the memory for a key is bounded, and no digest is taken for a key. Text UUIDs, the longest keys
+in general use, have 36.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ CHUNK_BYTES: Final = 4 << 20
 """One read: large enough that its cost vanishes, small enough for the CPU's cache."""
 
 KEY_BYTES_MAX: Final = 39
-_LONG_KEY: Final = b"\xff"
+_DIGEST_BYTES: Final = KEY_BYTES_MAX + 1
 
 
 class BrokenSegmentError(Exception):
@@ -275,7 +275,7 @@ def _long_key(data: bytes, at: int) -> tuple[bytes | None, int]:
         return None, at
     key = data[at : at + length]
     if length > KEY_BYTES_MAX:
-        key = _LONG_KEY + hashlib.md5(key, usedforsecurity=False).digest()
+        key = hashlib.blake2b(key, digest_size=_DIGEST_BYTES).digest()
     return key, at + length
 
 
