@@ -469,10 +469,14 @@ class PartitionLog(ReadableLog):
             raise self._storage_error("old segments cannot be removed", error) from error
         return freed
 
-    def purge_deleted(self, now_ms: int) -> None:
-        """Remove the files of segments that were deleted `file.delete.delay.ms` ago."""
+    def purge_deleted(self, now_ms: int) -> int | None:
+        """Remove the files of segments that were deleted `file.delete.delay.ms` ago.
+
+        Returns:
+            When the next ones go, if there are any.
+        """
         try:
-            self._segments.purge_deleted(now_ms)
+            return self._segments.purge_deleted(now_ms)
         except OSError as error:
             raise self._storage_error("old segments cannot be removed", error) from error
 

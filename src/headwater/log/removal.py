@@ -27,17 +27,17 @@ class Removal:
 
     def add(self, log: PartitionLog, now_ms: int) -> None:
         """Take note of a log that has just removed segments."""
-        self._due_ms[log] = now_ms + log.config.file_delete_delay_ms
-
-    def forget(self, log: PartitionLog) -> None:
-        """The log is gone with all its files."""
-        self._due_ms.pop(log, None)
+        # What it has removed before is due sooner: a log that is always compacted would keep all.
+        self._due_ms.setdefault(log, now_ms + log.config.file_delete_delay_ms)
 
     def steps(self, now_ms: int) -> Iterator[None]:
         """Remove what is due, a log at a time."""
         upto_ms = END_OF_TIME_MS if self.hurried else now_ms
         self.hurried = False
         for log in [log for log, due_ms in self._due_ms.items() if due_ms <= upto_ms]:
-            log.purge_deleted(upto_ms)
-            self._due_ms.pop(log, None)
+            next_ms = log.purge_deleted(upto_ms)
+            if next_ms is None:
+                del self._due_ms[log]
+            else:
+                self._due_ms[log] = next_ms
             yield

@@ -77,11 +77,12 @@ class SegmentList:
         self._segments[place : place + count] = [segment]
         self._bases[place : place + count] = [segment.base_offset]
 
-    def purge_deleted(self, now_ms: int) -> None:
-        """Remove the files of deleted segments whose time has come."""
+    def purge_deleted(self, now_ms: int) -> int | None:
+        """Remove the files of deleted segments whose time has come; tell when the next ones go."""
         while self._deleted and self._deleted[0][0] <= now_ms:
             self._deleted[0][1].remove_deleted()
             del self._deleted[0]
+        return self._deleted[0][0] if self._deleted else None
 
     def clear(self) -> None:
         """Let go of all."""
