@@ -2,12 +2,16 @@
 
 import pytest
 
+from headwater.base.record.batch import MAGIC_POS
 from headwater.base.settings import BrokerSettings
 from headwater.log.checkpoints import read_offsets
 from headwater.log.compaction.job import Cleaned, Job
+from headwater.log.names import LOG as LOG_SUFFIX
+from headwater.log.names import offset_name
 from headwater.log.partition import PartitionLog
 from headwater.log.store import LogStore
-from tests.log.compaction.helpers import append_pairs, pairs, roll, run
+from headwater.testing.memory_disk import PowerCut
+from tests.log.compaction.helpers import append_pairs, damage, pairs, roll, run
 from tests.log.helpers import base_offsets, read_values
 from tests.log.house import LOG, House
 
@@ -35,6 +39,30 @@ def fill(store: LogStore, name: str = "t", segments: int = 2, **configs: str) ->
         append_pairs(log, [(b"a", b"%d" % number), (b"b", b"%d" % number)])
         roll(log)
     return log
+
+
+def fill_groups(store: LogStore, *, merged: bool = True) -> PartitionLog:
+    """Create a log of five segments, of which the first two may be merged, as may the last two."""
+    store.create_topics([("t", 1, {**CONFIGS, "segment.bytes": "1048576"})])
+    log = store.topics["t"].partitions[0]
+    half = bytes(450_000 if merged else 600_000)
+    for batch in (
+        [(b"x", b"0"), (b"1", half)],
+        [(b"dead", b"alive"), (b"2", half)],
+        [(b"dead", None), (b"x", b"1"), (b"3", half)],
+        [(b"4", b""), (b"4", half), (b"y", b"1")],
+        [(b"y", b"2"), (b"5", b"")],
+    ):
+        append_pairs(log, batch)
+        roll(log)
+    return log
+
+
+def take_oldest(house: House, store: LogStore, log: PartitionLog) -> None:
+    """Let the first segment go, as retention does."""
+    store.trim([(log, 2)])
+    log.remove_expired(house.clock.now_ms())
+    assert base_offsets(log)[0] == 2
 
 
 def next_job(house: House, store: LogStore) -> Job:
@@ -79,6 +107,37 @@ def test_the_dirtiest_log_is_first_and_each_is_cleaned_once_at_a_time(
 
     assert jobs == ["all", "some"]
     assert store.compaction.next_job(house.clock.now_ms()) is None
+
+
+def test_a_log_that_is_not_on_disk_yet_keeps_no_other_waiting(
+    house: House, store: LogStore
+) -> None:
+    lazy = fill(store, "lazy", segments=0, flush_messages="1000000")
+    for _ in range(6):
+        append_pairs(lazy, [(b"a", b"1")])
+        lazy._roll(house.clock.now_ms())
+    fill(store, "some")
+    finish(house, store, next_job(house, store))
+    fill(store, "some", segments=3)
+
+    assert next_job(house, store).topic == "some"
+
+
+def test_a_damaged_log_keeps_no_other_waiting(
+    house: House, store: LogStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A longest lag asks for the age of a segment, which its first batch does not tell."""
+    bad = fill(store, "bad", segments=3, max_compaction_lag_ms="1000000")
+    fill(store, "good")
+    store.close()
+    damage(house.disk, f"{bad.directory}/{offset_name(0, LOG_SUFFIX)}", MAGIC_POS, 0xFF)
+    store = house.open()
+
+    for _ in range(2):
+        finish(house, store, next_job(house, store))
+
+    assert pairs(store.topics["good"].partitions[0]) == [(2, b"a", b"1"), (3, b"b", b"1")]
+    assert "the segment is left as it is" in caplog.text
 
 
 def test_topics_that_only_delete_are_left_alone(house: House, store: LogStore) -> None:
@@ -156,6 +215,19 @@ def test_old_files_wait_for_the_delete_delay(house: House, store: LogStore) -> N
     assert names(house, log, ".deleted") == []
 
 
+def test_files_go_in_time_though_there_are_always_new_ones(house: House, store: LogStore) -> None:
+    log = fill(store, segments=3, file_delete_delay_ms="60000")
+    waiting = []
+    for _ in range(10):
+        finish(house, store, next_job(house, store))
+        fill(store, segments=4)
+        house.clock.advance(30_000)
+        store.work_due(house.clock.now_ms())
+        waiting.append(len(names(house, log, ".log.deleted")))
+
+    assert waiting[2:] == waiting[2:3] * 8
+
+
 class TestMeanwhile:
     def test_the_topic_is_deleted(self, house: House, store: LogStore) -> None:
         fill(store)
@@ -194,6 +266,45 @@ class TestMeanwhile:
         assert pairs(log) == [(4, b"a", b"2"), (5, b"b", b"2")]
         assert names(house, log, ".cleaned") == []
         assert not store.failed
+
+    def test_retention_takes_a_part_of_what_was_merged(self, house: House, store: LogStore) -> None:
+        """The next pass cleans the rest, while the tombstone is there that keeps it dead."""
+        log = fill_groups(store)
+        job = next_job(house, store)
+        cleaned = run(house.disk, job)
+        take_oldest(house, store, log)
+        finish(house, store, job, cleaned)
+
+        assert store.compaction.passes == 0
+        assert names(house, log, ".cleaned") == []
+        finish(house, store, next_job(house, store))
+        assert [value for _, key, value in pairs(log) if key == b"dead"] == [None]
+
+    @pytest.mark.parametrize("merged", [True, False])
+    def test_retention_was_there_and_then_the_power_goes(self, *, merged: bool) -> None:
+        """A swap counts though what was made of the segments before it was not wanted."""
+        operations = 1
+        at = 0
+        while at < operations:
+            house = House()
+            store = house.open()
+            log = fill_groups(store, merged=merged)
+            job = next_job(house, store)
+            cleaned = run(house.disk, job)
+            take_oldest(house, store, log)
+            newest = {key: value for _, key, value in pairs(log)}
+            before = house.disk.operations
+            if at:
+                house.disk.cut_power_at(before + at)
+                with pytest.raises(PowerCut):
+                    finish(house, store, job, cleaned)
+            else:
+                finish(house, store, job, cleaned)
+                operations = house.disk.operations - before
+            store = house.crash()
+            found = {key: value for _, key, value in pairs(store.topics["t"].partitions[0])}
+            assert found == newest, at
+            at += 1
 
     def test_compaction_is_turned_off(self, house: House, store: LogStore) -> None:
         log = fill(store)

@@ -8,6 +8,7 @@ the others.
 
 import logging
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from typing import Final
 
 from headwater.base.clock import Clock
@@ -72,14 +73,16 @@ class Compaction:
         """
         if self._upkeep.failed:
             return None
-        best: tuple[float, PartitionLog] | None = None
+        ranked: list[tuple[float, PartitionLog]] = []
         for log in self._candidates():
             cleanable = self._measure(log, now_ms)
             if cleanable is not None and cleanable.is_worth_it(log.config):
                 rank = 1 + cleanable.dirty_ratio if cleanable.is_due else cleanable.dirty_ratio
-                if best is None or rank > best[0]:
-                    best = rank, log
-        return None if best is None else self._plan(best[1], now_ms)
+                ranked.append((rank, log))
+        ranked.sort(key=itemgetter(0), reverse=True)
+        # The first may have nothing that is safe on disk yet: that must not keep up the others.
+        jobs = (self._plan(log, now_ms) for _, log in ranked)
+        return next((job for job in jobs if job is not None), None)
 
     def _candidates(self) -> Iterator[PartitionLog]:
         monotonic_ms = self._clock.monotonic_ms()
@@ -169,15 +172,18 @@ class Compaction:
                     self._discard(job)
                     return
                 due_ms = now_ms + log.config.file_delete_delay_ms
-                swap_in(self._disk, log, new, due_ms=due_ms)
-                self._upkeep.note_removed(log, now_ms)
+                if swap_in(self._disk, log, new, due_ms=due_ms):
+                    self._upkeep.note_removed(log, now_ms)
+                elif new.replaces[-1] >= log.segments[0].base_offset:
+                    # Retention took some of them. The others still hold what is replaced further
+                    # down, where the tombstones that keep it dead must not begin to age.
+                    self._discard(job)
+                    return
                 yield
             if self._is_wanted(log):
                 self._upkeep.record_clean_offset(log, cleaned.clean_offset)
                 self._waits.pop(key, None)
                 self.passes += 1
-            # What retention has made needless is still there under its other name.
-            self._discard(job)
         except StorageError as error:
             if log.failed or self._upkeep.failed:
                 raise

@@ -13,8 +13,10 @@ been cleaned yet, or when one of them is older than `max.compaction.lag.ms`.
 
 from typing import NamedTuple
 
+from headwater.base.errors import CorruptRecordError
 from headwater.base.settings import TopicConfig
 from headwater.base.settings.setting import LONG_MAX
+from headwater.log.segment import NO_TIMESTAMP, Segment
 from headwater.log.segments import SegmentList
 
 
@@ -83,7 +85,15 @@ def find_cleanable(
     total = dirty_bytes + sum(segments[place].size for place in range(dirty_place))
     is_due = False
     if config.max_compaction_lag_ms < LONG_MAX:
-        first_timestamps = [segment.first_timestamp for segment in dirty]
+        first_timestamps = [_first_timestamp(segment) for segment in dirty]
         oldest_ms = min((time for time in first_timestamps if time > 0), default=now_ms)
         is_due = oldest_ms < now_ms - config.max_compaction_lag_ms
     return Cleanable(first_dirty, end_offset, dirty_bytes / total, is_due)
+
+
+def _first_timestamp(segment: Segment) -> int:
+    """Return what the first batch says of the age of a segment, -1 where it is damaged."""
+    try:
+        return segment.first_timestamp
+    except CorruptRecordError:
+        return NO_TIMESTAMP

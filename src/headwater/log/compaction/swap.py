@@ -5,7 +5,8 @@ new one, never some of each:
 
     0  the directory is synced, so that every .cleaned name is there until it is changed
     1  .cleaned -> .swap, the directory is synced: from here on the new one counts. As long as one
-       name still says .cleaned, a start removes them all
+       name still says .cleaned, a start removes them all, and those of the segments behind it, so
+       segments are put in place in their order, and what is not wanted goes first
     2  the old segments -> .deleted, the directory is synced: a start would do the same, because it
        finds the .swap
     3  .swap -> the final name, the directory is synced
@@ -36,17 +37,20 @@ def swap_in(disk: Disk, log: PartitionLog, new: NewSegment, *, due_ms: int) -> b
         due_ms: When the files of the old ones may go.
 
     Returns:
-        False where retention has taken one of the old ones meanwhile; nothing was changed then.
+        False where retention has taken one of the old ones meanwhile; then the old ones hold, and
+        the new one is gone.
 
     Raises:
         StorageError: The disk failed, and the log has failed with it; or the disk is full or what
             was made is gone, and the old segments hold.
     """
     place = log.segments.find(new.replaces)
-    if place is None:
-        return False
     paths = [f"{log.directory}/{offset_name(new.base_offset, suffix)}" for suffix in new.suffixes]
     try:
+        if place is None:
+            for path in paths:
+                disk.remove(path + CLEANED)
+            return False
         sync_names(disk, log.directory)
         for path in paths:
             disk.rename(path + CLEANED, path + SWAP)
