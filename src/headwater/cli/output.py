@@ -7,7 +7,6 @@ It knows no topic and no broker.
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -90,11 +89,6 @@ def facts(pairs: Mapping[str, Cell]) -> None:
     width = max(len(name) for name in pairs)
     for name, value in pairs.items():
         say(f"{paint(name.ljust(width), 'bold', sys.stdout)}{_COLUMN_GAP}{_cell(value)}")
-
-
-def terminal_width() -> int:
-    """Return how many characters fit into a line of the terminal."""
-    return shutil.get_terminal_size().columns
 
 
 def count(number: int, noun: str) -> str:

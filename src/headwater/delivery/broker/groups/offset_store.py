@@ -98,13 +98,6 @@ class OffsetStore:
         if not waiting:
             del self._in_flight[group_id]
 
-    def withdrawn(self, group_id: str) -> None:
-        """The newest commit of the group could not be written."""
-        waiting = self._in_flight[group_id]
-        waiting.pop()
-        if not waiting:
-            del self._in_flight[group_id]
-
     def in_flight(self, group_id: str) -> set[PartitionKey]:
         """Return the partitions of a group for which a commit is on its way."""
         return {key for keys in self._in_flight.get(group_id, ()) for key in keys}
