@@ -152,6 +152,11 @@ def test_a_missing_segment_ends_the_log_unless_it_was_durable_or_compacted() -> 
             0,
             True,
         ),
+        (
+            TopicConfig(index_interval_bytes=100, segment_index_bytes=60, cleanup_policy="compact"),
+            1,
+            False,
+        ),
     ):
         disk = MemoryDisk()
         log = filled(disk, config=config, count=60)

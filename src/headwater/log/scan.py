@@ -64,7 +64,10 @@ class Scan:
             return True
         if base_offset < self.next_offset:
             return False
-        return self._compacted or base_offset <= self._recovery_point
+        # Compaction leaves gaps below the recovery point alone; behind it one is a loss. Where no
+        # recovery point is known, nobody can tell, and what is there is not thrown away.
+        unknown = self._compacted and self._recovery_point == 0
+        return unknown or base_offset <= self._recovery_point
 
     def segment(self, segment: Segment, start: int) -> int:
         """Take the good batches of a segment into account; return where they end."""
