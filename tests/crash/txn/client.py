@@ -155,11 +155,15 @@ class Writer:
     def end(self, name: str, *, commit: bool) -> bool:
         """Commit or abort; tell whether it was committed."""
         self.journal.append(End(name, commit))
-        ask = self._producer.commit_transaction if commit else self._producer.abort_transaction
-        if self._insist(ask):
-            self.journal.append(Ended(name, commit))
-            return commit
-        return self.end(name, commit=False) if commit else False
+        if commit and self._insist(self._producer.commit_transaction):
+            self.journal.append(Ended(name, commit=True))
+            return True
+        if commit:
+            self.journal.append(End(name, commit=False))
+        while not self._insist(self._producer.abort_transaction):
+            pass
+        self.journal.append(Ended(name, commit=False))
+        return False
 
     def send_offsets(self, positions: list[TopicPartition], metadata: Any) -> bool:  # noqa: ANN401
         """Make a group's offsets a part of the transaction; false: it has to be aborted."""
