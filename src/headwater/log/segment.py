@@ -285,6 +285,25 @@ class Segment:
         if entry is not None:
             self.txn_index.append(entry)
 
+    def index_sizes(self) -> tuple[int, int]:
+        """Return the bytes of offset and time index, without reading them where they are idle."""
+        if self._offset_index is None or self._time_index is None:
+            return self._file_size(INDEX), self._file_size(TIME_INDEX)
+        return (
+            len(self._offset_index) * OFFSET_ENTRY_BYTES,
+            len(self._time_index) * TIME_ENTRY_BYTES,
+        )
+
+    def _file_size(self, suffix: str) -> int:
+        path = self.path(suffix)
+        if not self._disk.exists(path):
+            return 0
+        file = self._disk.open_for_reading(path)
+        try:
+            return file.size()
+        finally:
+            file.close()
+
     def set_indexes(self, offset_index: OffsetIndex, time_index: TimeIndex) -> None:
         """Take indexes that describe a part of the file; `note` goes on from there."""
         self._offset_index = offset_index

@@ -7,7 +7,7 @@ from headwater.base.settings import BrokerSettings
 from headwater.log.checkpoints import read_offsets
 from headwater.log.compaction.job import Cleaned, Job
 from headwater.log.names import LOG as LOG_SUFFIX
-from headwater.log.names import offset_name
+from headwater.log.names import TIME_INDEX, offset_name
 from headwater.log.partition import PartitionLog
 from headwater.log.store import LogStore
 from headwater.testing.memory_disk import PowerCut
@@ -138,6 +138,21 @@ def test_a_damaged_log_keeps_no_other_waiting(
 
     assert pairs(store.topics["good"].partitions[0]) == [(2, b"a", b"1"), (3, b"b", b"1")]
     assert "the segment is left as it is" in caplog.text
+
+
+def test_a_pass_is_planned_without_reading_any_index(house: House, store: LogStore) -> None:
+    """Those of a gigabyte take a tenth of a second, and a log may have hundreds."""
+    log = fill(store, segments=3)
+    _, known_bytes = log.segments[0].index_sizes()
+    for _ in range(2):
+        # What was idle from one checkpoint to the next is let go of.
+        log.checkpoint()
+    nonsense = b"makes an index unreadable"
+    house.disk.open(f"{log.directory}/{offset_name(0, TIME_INDEX)}").append([nonsense])
+
+    facts = next_job(house, store).segments[0]
+
+    assert facts.time_index_bytes == known_bytes + len(nonsense) > len(nonsense)
 
 
 def test_topics_that_only_delete_are_left_alone(house: House, store: LogStore) -> None:

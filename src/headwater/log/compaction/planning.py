@@ -6,7 +6,6 @@ none of them concerns what the pass may touch.
 
 from headwater.log.compaction.job import Job, LastOfProducer, SegmentFacts
 from headwater.log.compaction.selection import Cleanable
-from headwater.log.index import OFFSET_ENTRY_BYTES, TIME_ENTRY_BYTES
 from headwater.log.partition import PartitionLog
 
 
@@ -21,12 +20,7 @@ def plan_job(
     config = log.config
     within = [segment for segment in log.segments if segment.base_offset < cleanable.end_offset]
     facts = [
-        SegmentFacts(
-            segment.base_offset,
-            segment.size,
-            len(segment.offset_index) * OFFSET_ENTRY_BYTES,
-            len(segment.time_index) * TIME_ENTRY_BYTES,
-        )
+        SegmentFacts(segment.base_offset, segment.size, *segment.index_sizes())
         for segment in within
     ]
     producers = [
