@@ -88,6 +88,12 @@ def test_source(rule: Callable[[str], list[str]]) -> None:
     judge(python("src"), rule)
 
 
+def test_one_request_fits_into_a_small_file() -> None:
+    requests = {path: text for path, text in python("src").items() if "/api_" in path}
+    assert requests
+    judge(requests, rules.long_request)
+
+
 def test_rooms_say_what_they_take_and_give() -> None:
     rooms = {path: text for path, text in python("src").items() if path.endswith("__init__.py")}
     judge(rooms, rules.missing_room_sections)
