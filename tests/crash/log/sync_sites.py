@@ -8,6 +8,7 @@ a commit hands to the committer is synced outside the log; there the places are 
 
 import ast
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -19,6 +20,7 @@ from tests.crash.log.workload import Life
 
 SOURCE = Path(headwater.__file__).parent
 FILES = [SOURCE / "base" / "disk.py", *sorted((SOURCE / "log").glob("*.py"))]
+"""Without those of compaction, whose own tests ask the same of them."""
 LIBRARIES = [SOURCE / "base" / "disk.py", SOURCE / "log" / "unsynced.py"]
 PRIMITIVES = frozenset({"sync", "sync_directory"})
 
@@ -62,11 +64,16 @@ class Site:
         return self.under_way()
 
 
-def find_sites() -> list[Site]:
-    """Return all places, in the order of the source."""
+def find_all_sites() -> list[Site]:
+    """Return all places, in the order of the source, and what a commit hands over."""
+    return [*(Site("", (0, 0), kind) for kind in COMMITTED), *find_sites(FILES)]
+
+
+def find_sites(paths: Sequence[Path]) -> list[Site]:
+    """Return the places in some files, in the order of the source."""
     names = PRIMITIVES | helpers()
-    sites = [Site("", (0, 0), kind) for kind in COMMITTED]
-    for path in FILES:
+    sites = []
+    for path in paths:
         for call in _calls(ast.parse(path.read_text())):
             if _called(call) in names:
                 assert call.end_lineno is not None

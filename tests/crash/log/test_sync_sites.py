@@ -8,12 +8,12 @@ import pytest
 from headwater.testing.memory_disk import MemoryDisk, Operation
 from tests.crash.log.campaign import power_cuts, small_journal
 from tests.crash.log.ledger import Ledger
-from tests.crash.log.sync_sites import Site, find_sites
+from tests.crash.log.sync_sites import Site, find_all_sites
 from tests.crash.log.workload import Life
 
-SITES = find_sites()
+SITES = find_all_sites()
 NOT_YET = {
-    "log/leftovers.py": "nothing writes .swap files as long as there is no compaction",
+    "log/leftovers.py": "nothing here writes .swap files; the tests of compaction do",
 }
 """Files whose syncs the workload cannot reach, and why."""
 

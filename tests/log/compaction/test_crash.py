@@ -10,7 +10,7 @@ start has found, the next one finds too; and compaction then ends where it would
 """
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -24,11 +24,13 @@ from headwater.log.compaction.offset_map import ENTRY_BYTES
 from headwater.log.partition import PartitionLog
 from headwater.log.store import LogStore
 from headwater.testing.memory_disk import MemoryDisk, Operation, PowerCut
+from tests.crash.log.sync_sites import SOURCE, Site, find_sites
 from tests.log.compaction.helpers import append_pairs, hidden_offsets, records, roll
 from tests.log.helpers import read_batches
 from tests.log.house import House
 
 SEEDS = range(3)
+Lie = Callable[[Operation], bool]
 CONFIGS = {
     "cleanup.policy": "compact",
     "index.interval.bytes": "100",
@@ -206,10 +208,10 @@ def check(workload: Workload, disk: MemoryDisk, allowed: list[View]) -> View:
     return found
 
 
-def test_a_power_cut_after_any_operation_leaves_the_old_or_the_new(workload: Workload) -> None:
+def cut_everywhere(workload: Workload, seeds: Iterable[int], lie: Lie | None = None) -> set[View]:
+    """Clean, and cut the power after every operation; return what was found."""
     house = workload.house
     views = VIEWS[workload.memory_keys]
-    start = house.disk.operations
     seen: set[View] = set()
 
     def cut(operation: Operation) -> None:
@@ -217,29 +219,41 @@ def test_a_power_cut_after_any_operation_leaves_the_old_or_the_new(workload: Wor
         allowed = views[at : at + 2]
         disk = house.disk
         outcomes = [disk.after_power_cut(0, keep="nothing")]
-        outcomes += [disk.after_power_cut(operation.number * 1000 + seed) for seed in SEEDS]
+        outcomes += [disk.after_power_cut(operation.number * 1000 + seed) for seed in seeds]
         for found in outcomes:
+            found.lie = lie
             view = check(workload, found, allowed)
             seen.add(view)
-            assert check(workload, found.after_power_cut(0, keep="nothing"), [view]) == view
+            for again in (
+                found.after_power_cut(0, keep="nothing"),
+                found.after_power_cut(operation.number),
+            ):
+                assert check(workload, again, [view]) == view
 
-    steps = workload.clean()
     house.disk.after_operation = cut
-    for _ in steps:
+    house.disk.lie = lie
+    for _ in workload.clean():
         pass
-    assert house.disk.operations - start > 100
     assert workload.views == views
-    assert seen == set(views)
+    return seen
 
 
-def test_a_start_that_is_cut_short_is_repeated_by_the_next(workload: Workload) -> None:
-    """The power goes in the middle of a swap, and again in the middle of its completion."""
+def test_a_power_cut_after_any_operation_leaves_the_old_or_the_new(workload: Workload) -> None:
+    start = workload.house.disk.operations
+    seen = cut_everywhere(workload, SEEDS)
+    assert workload.house.disk.operations - start > 100
+    assert seen == set(VIEWS[workload.memory_keys])
+
+
+def cut_starts_short(workload: Workload, lie: Lie | None = None) -> None:
+    """Cut the power in the middle of a swap, and again in the middle of its completion."""
     house = workload.house
     views = VIEWS[workload.memory_keys]
     crashed: list[tuple[MemoryDisk, list[View]]] = []
 
     def note(operation: Operation) -> None:
-        if operation.kind == "rename" and "swap" in operation.path + operation.detail:
+        named = operation.kind == "rename" and "swap" in operation.path + operation.detail
+        if named or (operation.kind == "sync_directory" and operation.path.endswith("t-0")):
             at = len(workload.views) - 1
             disk = house.disk.after_power_cut(operation.number)
             crashed.append((disk, views[at : at + 2]))
@@ -249,15 +263,55 @@ def test_a_start_that_is_cut_short_is_repeated_by_the_next(workload: Workload) -
         pass
     house.disk.after_operation = None
     assert len(crashed) > 10
-    for disk, allowed in crashed[::2]:
+    for disk, allowed in crashed if lie else crashed[::2]:
         complete = disk.after_power_cut(0)
         view = check(workload, complete, allowed)
         for number in range(1, complete.operations):
             attempt = disk.after_power_cut(0)
+            attempt.lie = lie
             attempt.cut_power_at(number)
             with pytest.raises(PowerCut):
                 workload.open(attempt)
-            assert check(workload, attempt.after_power_cut(number), allowed) == view
+            for seed in range(4 if lie else 1):
+                found = attempt.after_power_cut(1_000 * seed + number)
+                assert check(workload, found, allowed) == view
+
+
+def test_a_start_that_is_cut_short_is_repeated_by_the_next(workload: Workload) -> None:
+    cut_starts_short(workload)
+
+
+EXCUSED = {
+    "log/leftovers.py": {
+        1: "what it makes durable is done again by the next start",
+        2: "matters when a pass begins before the directory is synced by anything else",
+    },
+    "log/compaction/swap.py": {
+        0: "takes two crashes in two swaps: the index of aborted transactions is two passes old",
+        4: "what it makes durable has failed before",
+    },
+    "log/compaction/writing.py": {},
+}
+"""By file: the syncs, counted from 0, whose absence this workload cannot show, and why."""
+SITES = [
+    site
+    for name, excused in EXCUSED.items()
+    for number, site in enumerate(sorted(find_sites([SOURCE / name]), key=lambda each: each.lines))
+    if number not in excused
+]
+
+
+@pytest.mark.parametrize("site", SITES, ids=str)
+def test_a_missing_sync_is_noticed(site: Site) -> None:
+    try:
+        for memory_keys in reversed(MEMORIES):
+            if "leftovers" in site.file:
+                cut_starts_short(written(memory_keys), site.lies)
+            else:
+                cut_everywhere(written(memory_keys), range(6), site.lies)
+    except Exception:  # noqa: BLE001 - whatever goes wrong, it is noticed
+        return
+    pytest.fail(f"{site}: without this sync every promise is kept; is it needed?")
 
 
 def test_what_a_crash_left_is_cleaned_to_the_same_end(workload: Workload) -> None:
