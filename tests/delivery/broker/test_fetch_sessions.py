@@ -10,8 +10,8 @@ from headwater.testing.manual_clock import ManualClock
 from headwater.testing.seeded_chance import SeededChance
 
 
-def wish(count: int) -> dict[Key, Wanted]:
-    return {("t", b"", index): Wanted("t", b"", index) for index in range(count)}
+def wish(count: int, topic: str = "t") -> dict[Key, Wanted]:
+    return {(topic, b"", index): Wanted(topic, b"", index) for index in range(count)}
 
 
 class Hall:
@@ -86,6 +86,19 @@ def test_all_sessions_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     hall.sessions.end(first)
     assert hall.begin(6)
     assert hall.begin(1) == 0
+
+
+def test_names_that_no_topic_can_have_are_not_kept() -> None:
+    hall = Hall()
+    session = hall.sessions.begin(wish(1, "x" * 249), by_id=False)
+    assert session is not None
+    assert hall.sessions.begin(wish(1, "x" * 250), by_id=False) is None
+
+    with pytest.raises(KafkaError) as refused:
+        hall.sessions.change(session, wish(1, "x" * 250), [])
+
+    assert refused.value.code is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(hall.sessions) == 0
 
 
 def test_without_slots_there_are_no_sessions() -> None:

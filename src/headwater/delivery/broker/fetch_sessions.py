@@ -17,6 +17,7 @@ from headwater.base.chance import Chance
 from headwater.base.clock import Clock
 from headwater.base.errors import ErrorCode, KafkaError
 from headwater.delivery.broker.fetch import Found, Wanted
+from headwater.delivery.broker.topic_rules import NAME_LENGTH_MAX
 
 NO_SESSION: Final = 0
 FIRST_EPOCH: Final = 0
@@ -24,7 +25,8 @@ NO_EPOCH: Final = -1
 
 # As in Kafka: a session that was used within this time is not given up for another one's sake.
 EVICTION_MS: Final = 120_000
-# Some 200 bytes each. Whoever comes when all are taken is served without a session.
+# Some 360 bytes each, and a name. Whoever comes when all are taken is served without a session; so is
+# whoever asks for a name that is too long for a topic, or a hundred megabytes of them would be kept.
 PARTITIONS_MAX: Final = 1_000_000
 
 _EPOCH_MAX: Final = 0x7FFF_FFFF
@@ -106,7 +108,7 @@ class FetchSessions:
         """Remember what a client wants; None where there is no room for it."""
         now_ms = self._clock.monotonic_ms()
         count = len(wanted)
-        if not count or not self._make_room(count, now_ms):
+        if not count or not _fits(wanted) or not self._make_room(count, now_ms):
             return None
         session = FetchSession(self._new_id(), by_id=by_id, now_ms=now_ms)
         session.wanted = wanted
@@ -138,7 +140,7 @@ class FetchSessions:
         """Let a session want more, or something else, or less; without any wish it ends.
 
         Raises:
-            KafkaError: There is no room for so many; the session ends, and the client begins anew.
+            KafkaError: There is no room for that; the session ends, and the client begins anew.
         """
         before = len(session.wanted)
         for key, wanted in added.items():
@@ -150,10 +152,10 @@ class FetchSessions:
         for key in forgotten:
             session.wanted.pop(key, None)
         self._partitions += len(session.wanted) - before
-        too_many = self._partitions > PARTITIONS_MAX
-        if too_many or not session.wanted:
+        too_much = self._partitions > PARTITIONS_MAX or not _fits(added)
+        if too_much or not session.wanted:
             self.end(session.session_id)
-        if too_many:
+        if too_much:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
 
     def end(self, session_id: int) -> None:
@@ -181,3 +183,7 @@ class FetchSessions:
             session_id = int.from_bytes(self._chance.random_bytes(4), "big") & _EPOCH_MAX
             if session_id != NO_SESSION and session_id not in self._sessions:
                 return session_id
+
+
+def _fits(wanted: Iterable[Key]) -> bool:
+    return all(len(topic) <= NAME_LENGTH_MAX for topic, _, _ in wanted)
