@@ -25,8 +25,8 @@ NO_EPOCH: Final = -1
 
 # As in Kafka: a session that was used within this time is not given up for another one's sake.
 EVICTION_MS: Final = 120_000
-# Some 360 bytes each, and a name. Whoever comes when all are taken is served without a session; so is
-# whoever asks for a name that is too long for a topic, or a hundred megabytes of them would be kept.
+# Some 360 bytes each, and a name. Whoever comes when all are taken is served without a session; and
+# so is whoever asks for names too long for topics: one request may bring 100 MB of them.
 PARTITIONS_MAX: Final = 1_000_000
 
 _EPOCH_MAX: Final = 0x7FFF_FFFF
