@@ -36,6 +36,9 @@ _SETTINGS = {
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "100",
+    # The broker's own topics are compacted as often as there is anything to compact.
+    "log.cleaner.backoff.ms": "20",
+    "log.cleaner.min.cleanable.ratio": "0.05",
     "log.flush.offset.checkpoint.interval.ms": "150",
     # An entry for almost every batch and room for a dozen of them: segments roll all the time.
     "log.index.interval.bytes": "200",
