@@ -183,6 +183,11 @@ class PartitionLog(ReadableLog):
             self._show(self.log_end_offset)
 
     @property
+    def is_durable(self) -> bool:
+        """Whether records are on the disk before anybody is told of them: `flush.messages=1`."""
+        return self._durable
+
+    @property
     def failed(self) -> bool:
         """Whether the disk has failed under this log, for good."""
         return bool(self.failure)

@@ -103,6 +103,7 @@ class LogStore:
         self._chance = chance
         self._failed = False
         self._closed = False
+        self.stopped_cleanly = False
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
         self._producer_ids = iter(range(0))
@@ -451,7 +452,7 @@ class LogStore:
         self._manifest = Manifest(disk, journal, self._chance)
         image = self._manifest.image
         marker = f"{directory}/{CLEAN_SHUTDOWN}"
-        clean = read_clean_shutdown(disk, marker) == image.node_epoch
+        self.stopped_cleanly = read_clean_shutdown(disk, marker) == image.node_epoch
         self._manifest.record(manifest.started(image.node_epoch + 1))
         if disk.exists(marker):
             disk.remove(marker)
@@ -480,7 +481,7 @@ class LogStore:
             settings=self._settings,
             clock=self._clock,
         )
-        self._open_topics(progress, clean=clean)
+        self._open_topics(progress, clean=self.stopped_cleanly)
 
     def _is_directory(self, name: str) -> bool:
         return self._disk.is_directory(f"{self.directory}/{name}")

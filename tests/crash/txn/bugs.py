@@ -170,9 +170,9 @@ def half_ended_is_forgotten(patch: Patch) -> None:
     decided = Transactions._decided
     load = Transactions.load
 
-    def loading(self: Transactions) -> None:
+    def loading(self: Transactions, *, after_crash: bool) -> None:
         patch.setattr(Transactions, "_decided", _nothing)
-        load(self)
+        load(self, after_crash=after_crash)
         patch.setattr(Transactions, "_decided", decided)
 
     patch.setattr(Transactions, "load", loading)

@@ -101,7 +101,7 @@ class Broker:
         """Rebuild what lives in internal topics, then begin the upkeep."""
         self.groups.load()
         # Behind the groups, which hear of the markers that are written now.
-        self.transactions.load()
+        self.transactions.load(after_crash=not self.store.stopped_cleanly)
         for topic in self.topics:
             for partition in topic.partitions:
                 self.overflow.after_start(partition)

@@ -91,12 +91,21 @@ class StateTopic:
 
     def when_settled(self, owner: str, action: Callable[[], None]) -> None:
         """Run the action when all that was appended for the owner so far is durable."""
+        unsettled = self.maybe_unsettled(owner)
+        if unsettled is None:
+            action()
+        else:
+            partition, last_offset = unsettled
+            partition.when_durable(last_offset, action)
+
+    def maybe_unsettled(self, owner: str) -> tuple[Partition, int] | None:
+        """Return the partition of an owner and its last offset, if that is not durable yet."""
         topic = self._topics.get(self.name)
         if topic is None:
-            action()
-            return
+            return None
         partition = topic.partitions[partition_for(owner, len(topic.partitions))]
-        partition.when_durable(partition.log.log_end_offset - 1, action)
+        last_offset = partition.log.log_end_offset - 1
+        return (partition, last_offset) if partition.log.high_watermark <= last_offset else None
 
     def newest(self) -> dict[bytes, bytes]:
         """Return the value of every key that has one.

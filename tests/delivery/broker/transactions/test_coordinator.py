@@ -358,18 +358,21 @@ def test_a_commit_waits_until_all_that_it_commits_is_on_disk() -> None:
     world.broker.topics.create([NewTopic("lazy", 1, {"flush.messages": "1000000"})])
     me = world.init()
     call = world.begin_send(me)
-    assert codes(world.answer(call)) == [OK], "acknowledged from memory"
+    assert world.answer(call) is None, "that its partition has joined is synced"
+    assert codes(world.settled(call)) == [OK]
+    again = world.begin_send(me, sequence=1)
+    assert codes(world.answer(again)) == [OK], "acknowledged from memory"
     log = world.log("lazy")
     assert log.synced_offset == 0
 
     end = world.begin_end(me, commit=True)
     assert world.state() == "Ongoing"
     world.commits.run_one()  # type: ignore[attr-defined]
-    assert (log.synced_offset, world.state()) == (1, "PrepareCommit")
+    assert (log.synced_offset, world.state()) == (2, "PrepareCommit")
     assert world.settled(end).error_code == 0
-    assert log.synced_offset == 2, "its marker is, too"
+    assert log.synced_offset == 3, "its marker is, too"
     world.crash()
-    assert world.committed("lazy") == [b"v"]
+    assert world.committed("lazy") == [b"v", b"v"]
 
 
 def test_a_client_that_commits_before_its_batches_are_acknowledged(world: World) -> None:

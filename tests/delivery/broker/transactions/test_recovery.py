@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from headwater.base.errors import ErrorCode, StorageError
 from headwater.delivery.broker.state_topic import StateTopic
+from headwater.delivery.broker.topics import NewTopic
 from headwater.delivery.broker.transactions.recovery import compare
 from headwater.delivery.broker.transactions.states import TransactionState
 from headwater.delivery.broker.transactions.transaction import Transaction
@@ -189,6 +190,77 @@ def test_a_batch_of_the_next_transaction_is_not_taken_for_one_of_the_last() -> N
     world.settle()
     assert world.committed("t0") == [b"first"], "nobody came back"
     assert world.open_in("t0") == 0
+
+
+@pytest.fixture
+def lazy_world() -> World:
+    """A world with a topic that leaves its records to the page cache."""
+    world = World()
+    world.names.append("lazy")
+    world.broker.topics.create([NewTopic("lazy", 1, {"flush.messages": "1000000"})])
+    return world
+
+
+def test_what_a_crash_may_have_taken_a_part_of_is_not_committed(lazy_world: World) -> None:
+    """The client has been told that all of it was written."""
+    world = lazy_world
+    me = world.init()
+    assert world.send(me) == [OK] * 3
+    world.crash()
+
+    assert world.end(me, commit=True)[0] is ErrorCode.INVALID_TXN_STATE
+    assert [world.committed(name) for name in world.names] == [[], [], []]
+    assert [world.open_in(name) for name in world.names] == [0, 0, 0]
+    me = world.init()
+    assert world.send(me, value=b"again") == [OK] * 3
+    assert world.end(me, commit=True)[0] is OK
+    assert [world.committed(name) for name in world.names] == [[b"again"]] * 3
+
+
+def test_a_partition_has_joined_for_good_when_its_records_are_acknowledged(
+    lazy_world: World,
+) -> None:
+    """Else the start would not know that a part of the transaction lay there."""
+    world = lazy_world
+    me = world.init()
+    world.send(me, "t0")
+    call = world.begin_send(me, "lazy")
+    assert world.answer(call) is None
+    world.settle()
+    assert codes(world.answer(call)) == [OK]
+    world.crash()
+
+    assert world.end(me, commit=True)[0] is ErrorCode.INVALID_TXN_STATE
+    assert world.committed("t0") == []
+
+
+def test_what_was_torn_is_not_committed_though_there_is_no_room_to_abort(
+    lazy_world: World,
+) -> None:
+    world = lazy_world
+    me = world.init()
+    world.send(me)
+    world.disk = world.disk.crash(0, keep="nothing")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StateTopic, "append", no_room)
+        world.restart()
+        assert world.state() == "Ongoing"
+        assert world.end(me, commit=True)[0] is not OK
+
+    assert world.end(me, commit=True)[0] is ErrorCode.INVALID_TXN_STATE
+    assert [world.committed(name) for name in world.names] == [[], [], []]
+
+
+def test_nothing_is_torn_by_a_clean_stop(lazy_world: World) -> None:
+    world = lazy_world
+    me = world.init()
+    world.send(me)
+    world.broker.store.close()
+    world.disk = world.disk.crash(0, keep="nothing")
+    world.restart()
+
+    assert world.end(me, commit=True)[0] is OK
+    assert [world.committed(name) for name in world.names] == [[b"v"]] * 3
 
 
 def test_what_belongs_to_nobody_is_aborted() -> None:

@@ -15,7 +15,9 @@ because a sync that fails ends the broker.
 
 With KIP-890 a batch is appended together with the record that its partition has joined, and both
 become durable in the same round. A crash can keep the batch and lose the record: `recovery` finds
-such batches at the start.
+such batches at the start. Where the topic leaves its batches to the page cache, the record is
+durable before they are acknowledged, and a transaction that a crash finds open is aborted: what was
+acknowledged may be gone, and a commit would be half a one.
 """
 
 import logging
@@ -29,6 +31,7 @@ from headwater.base.clock import Clock, Timers
 from headwater.base.errors import ErrorCode, KafkaError, MalformedMessageError
 from headwater.base.settings import BrokerSettings
 from headwater.delivery.broker.groups.append_errors import error_for_client
+from headwater.delivery.broker.partition import Partition
 from headwater.delivery.broker.state_topic import StateTopic
 from headwater.delivery.broker.topics import Topics
 from headwater.delivery.broker.transactions import decisions
@@ -115,14 +118,16 @@ class Transactions:
         self._table: dict[str, Transaction] = {}
         # What records that were found at the start join when the transaction before has ended.
         self._adoptions: dict[str, set[PartitionKey]] = {}
+        # What must not be committed: a crash may have taken a part, and there was no room to abort.
+        self._torn: set[str] = set()
         self._deadlines = Deadlines()
         self._holding = Holding(timers)
         self.markers = Markers(topics, timers, offsets_ended)
 
     # From start to stop
 
-    def load(self) -> None:
-        """Rebuild all transactional ids from the log, and end what was ending."""
+    def load(self, *, after_crash: bool) -> None:
+        """Rebuild all transactional ids from the log, and end what was ending or cannot go on."""
         for key, value in self._log.newest().items():
             try:
                 transaction = decode_transaction(key, value)
@@ -138,6 +143,8 @@ class Transactions:
         for transaction in self:
             if transaction.state.is_ending:
                 self._decided(transaction, _tell_nobody)
+            elif after_crash and self._may_have_lost(transaction):
+                self._abort_torn(transaction)
         _log.info("loaded %d transactional ids, %d open", len(self), self.open_count)
         self._start_timers()
 
@@ -172,6 +179,23 @@ class Transactions:
                 transaction_version=0,
             )
             self.markers.write(marker, [key], _nothing_more)
+
+    def _may_have_lost(self, transaction: Transaction) -> bool:
+        """Whether records that were acknowledged to its producer may be gone with a crash."""
+        partitions = (self._topics.partition(*key) for key in transaction.partitions)
+        return any(each is not None and not each.log.is_durable for each in partitions)
+
+    def _abort_torn(self, transaction: Transaction) -> None:
+        _log.warning(
+            "transaction %s is aborted: what it wrote to topics with flush.messages above 1 may be "
+            "lost",
+            transaction.transactional_id,
+        )
+        try:
+            self._fence(transaction)
+        except KafkaError as error:
+            _log.warning("its abort is put off until it ends: %s", error.message)
+            self._torn.add(transaction.transactional_id)
 
     def _start_timers(self) -> None:
         settings = self._settings
@@ -335,6 +359,10 @@ class Transactions:
             return
         decided(ErrorCode.NONE)
 
+    def maybe_unsettled(self, transactional_id: str) -> tuple[Partition, int] | None:
+        """Return where to wait for what is known of the id to be durable, if it is not yet."""
+        return self._log.maybe_unsettled(transactional_id)
+
     def check_enlisted(
         self,
         transactional_id: str,
@@ -380,6 +408,9 @@ class Transactions:
                 when_all_synced(waiting, again)
                 return
         try:
+            if transactional_id in self._torn:
+                self._fence(self._table[transactional_id])
+                current = self._table[transactional_id]
             granted = decisions.judge_end(
                 current,
                 producer,
@@ -512,6 +543,7 @@ class Transactions:
             self._deadlines.set(transactional_id, deadline_ms)
         else:
             self._deadlines.clear(transactional_id)
+            self._torn.discard(transactional_id)
 
     def _hold(
         self,

@@ -112,8 +112,11 @@ def _append_all(call: Call, request: messages.ProduceRequest, refusals: Refusals
             answer.log_append_time_ms = appended.log_append_time_ms
             answer.log_start_offset = appended.log_start_offset
             delay_ms = max(delay_ms, delay)
-            if acks == _ACKS_ALL and partition.log.high_watermark <= appended.last_offset:
-                waits.append((partition, appended.last_offset, answer))
+            if acks == _ACKS_ALL:
+                if partition.log.high_watermark <= appended.last_offset:
+                    waits.append((partition, appended.last_offset, answer))
+                elif request.transactional_id is not None:
+                    waits += _wait_for_joining(call, request.transactional_id, answer)
     if delay_ms:
         response.throttle_time_ms = delay_ms
         call.mute(delay_ms)
@@ -128,6 +131,14 @@ def _append_all(call: Call, request: messages.ProduceRequest, refusals: Refusals
             partition.when_durable(last_offset, pending.one_is_durable, pending.disk_failed)
     else:
         call.reply(response)
+
+
+def _wait_for_joining(
+    call: Call, transactional_id: str, answer: messages.ProduceResponse.PartitionProduceResponse
+) -> list[_Wait]:
+    """Wait for the coordinator, where the partition itself need not be waited for."""
+    unsettled = call.broker.transactions.maybe_unsettled(transactional_id)
+    return [] if unsettled is None else [(*unsettled, answer)]
 
 
 def _check(
