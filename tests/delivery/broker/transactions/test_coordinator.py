@@ -66,6 +66,24 @@ def test_requests_during_an_end_wait_for_it_in_their_order(world: World) -> None
     assert world.committed("t0") == [b"v", b"0", b"1", b"2"]
 
 
+def test_what_came_into_being_while_a_request_was_held_is_no_part_of_it(world: World) -> None:
+    """Nothing would ever end what was written there."""
+    me = world.init()
+    world.send(me)
+    end = world.begin_end(me, commit=True)
+    world.commits.run_one()  # type: ignore[attr-defined]
+    me = Producer(me.producer_id, world.answer(end).producer_epoch)
+    call = world.begin_send(me, "t0", "late")
+    assert world.answer(call) is None
+    world.broker.topics.create([NewTopic("late", 1, {})])
+
+    assert codes(world.settled(call)) == [OK, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert world.open_in("late") == 0
+    assert world.send(me, "late") == [OK]
+    assert world.end(me, commit=True)[0] is OK
+    assert world.committed("late") == [b"v"]
+
+
 def test_what_is_held_does_not_hang_on_the_connections_memory(world: World) -> None:
     me = world.init()
     world.send(me)

@@ -7,7 +7,7 @@ version of Produce can be told. It appends nothing and answers nothing.
 from collections.abc import Callable
 from functools import partial
 
-from headwater.base.errors import CorruptRecordError, ErrorCode
+from headwater.base.errors import CorruptRecordError, ErrorCode, KafkaError
 from headwater.base.record.batch import BatchHeader, parse_header
 from headwater.delivery.broker.topics import BrokerTopic
 from headwater.delivery.broker.transactions.admission import (
@@ -17,6 +17,7 @@ from headwater.delivery.broker.transactions.admission import (
     admit,
 )
 from headwater.delivery.broker.transactions.decisions import Producer
+from headwater.delivery.broker.transactions.transaction import PartitionKey
 from headwater.delivery.dialects.kafka.call import Call
 from headwater.delivery.wire.kafka import messages
 
@@ -39,10 +40,16 @@ def admit_transactional(
     call: Call, request: messages.ProduceRequest, append_all: Callable[[Refusals], None]
 ) -> None:
     """Let the coordinator judge the transactional batches, then append what is not refused."""
-    batches = _transactional_batches(call, request)
+    absent: dict[PartitionKey, KafkaError] = {}
+    batches = _transactional_batches(call, request, absent)
     if not batches or request.transactional_id is None:
         append_all({})
         return
+
+    def decided(refusals: Refusals) -> None:
+        # What came into being while the request was held is no part of the transaction.
+        append_all({**absent, **refusals})
+
     understands = Understands.OLD_CODES
     if call.version >= _FIRST_OF_KIP_890:
         understands = Understands.JOINING_BY_WRITING
@@ -52,7 +59,7 @@ def admit_transactional(
         call.broker.transactions,
         request.transactional_id,
         batches,
-        append_all,
+        decided,
         understands=understands,
         verify=call.broker.settings.transaction_partition_verification_enable,
         keep=partial(_keep_records, request),
@@ -60,20 +67,23 @@ def admit_transactional(
 
 
 def _transactional_batches(
-    call: Call, request: messages.ProduceRequest
+    call: Call, request: messages.ProduceRequest, absent: dict[PartitionKey, KafkaError]
 ) -> list[TransactionalBatch]:
+    """Return the batches to be asked about; note partitions that do not exist in `absent`."""
     found: list[TransactionalBatch] = []
     for topic_data in request.topic_data:
         topic, _ = find_topic(call, topic_data)
-        if topic is None or topic.internal:
+        if topic is not None and topic.internal:
             # Refused without asking anybody; the partition must not become part of anything.
             continue
         for data in topic_data.partition_data:
-            partition = topic.partition(data.index)
+            key = (topic_data.name if topic is None else topic.name, data.index)
+            partition = call.broker.topics.partition(*key)
             header = _maybe_header(data.records)
-            if partition is not None and header is not None and header.is_transactional:
+            if partition is None:
+                absent[key] = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            elif header is not None and header.is_transactional:
                 producer = Producer(header.producer_id, header.producer_epoch)
-                key = (topic.name, data.index)
                 found.append(TransactionalBatch(key, partition, producer, header.base_sequence))
     return found
 
