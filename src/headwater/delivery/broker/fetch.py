@@ -110,7 +110,7 @@ def collect(wanted: Iterable[Wanted], limits: Limits) -> tuple[list[Found], bool
                     aborted = log.aborted_transactions(offset, records.next_offset)
             except KafkaError as refused:
                 failed = True
-                # As Kafka: a range error says nothing about the log but its start.
+                # As Kafka: an error says nothing about the log, not even where it starts.
                 found.append(Found(refused.code, -1, -1, -1, None))
                 continue
         if records is not None:
