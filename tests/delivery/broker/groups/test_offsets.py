@@ -357,6 +357,27 @@ def test_offsets_of_a_simple_group_expire_after_their_commit(world: World) -> No
     assert world.groups.listing() == []
 
 
+def test_many_groups_expire_some_at_a_time(world: World) -> None:
+    """All others wait meanwhile."""
+    for number in range(1_200):
+        world.commit(1, group=f"g{number}")
+    interval_ms = world.settings.offsets_retention_check_interval_ms
+    world.clock.set_calendar(world.clock.now_ms() + RETENTION_MS)
+    left = []
+    world.clock.advance(interval_ms)
+    left.append(len(world.groups.listing()))
+    # A group that comes back under the old name is not one of those that were to be looked at.
+    world.groups.forgetting.delete_group("g1199", lambda _: None)
+    world.commit(2, group="g1199")
+    for _ in range(2):
+        assert world.clock.advance_to_next_timer()
+        left.append(len(world.groups.listing()))
+
+    assert left == [700, 200, 1]
+    assert world.committed(group="g1199") == 2
+    assert world.clock.pending_timers == 1
+
+
 def test_offsets_of_an_empty_group_expire_after_it_became_empty(world: World) -> None:
     (only,) = stable_group(world, 1, session_ms=1_800_000)
     only.commit(1)

@@ -5,7 +5,7 @@ offset that a transaction has pending is deleted with the others, and never expi
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -201,10 +201,12 @@ class Forgetting:
 
     # Expiring
 
-    def expire(self) -> None:
+    def expire(self, groups: Iterable[Group]) -> None:
         """Delete what has outlived its retention, and empty groups with nothing left."""
-        for group in self._table:
+        for group in groups:
             group_id = group.group_id
+            if self._table.get(group_id) is not group:
+                continue
             coming = {*self._store.in_flight(group_id), *self._pending.of_group(group_id)}
             offsets = self._store.of_group(group_id)
             expired = [
