@@ -61,7 +61,7 @@ class Connection:
                 BrokerUnreachableError(
                     f"{self.address} does not answer as a Kafka broker does: {error.message}",
                     hint="is it another service's port, or one with TLS or SASL? name a plain one "
-                    "with --bootstrap HOST:PORT",
+                    "with --bootstrap HOST:PORT; or the broker lets in no more from this address",
                 )
             ) from error
         except BaseException:
