@@ -6,7 +6,7 @@ requests or sockets.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from headwater.base.clock import Timer, Timers
 from headwater.base.errors import ErrorCode, KafkaError
@@ -14,7 +14,8 @@ from headwater.delivery.broker.partition import Partition
 from headwater.log.extent import FileRange
 from headwater.log.txn_index import AbortedTransaction
 
-_NOT_THERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+NOT_THERE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+"""The errors of partitions that do not exist."""
 
 
 class Wanted:
@@ -89,7 +90,7 @@ def collect(wanted: Iterable[Wanted], limits: Limits) -> tuple[list[Found], bool
             gone = each.error or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             found.append(Found(gone, -1, -1, -1, None))
             # As in Kafka, what never was there hurries nobody who also waits for what is.
-            failed = failed or partition is not None or gone not in _NOT_THERE
+            failed = failed or partition is not None or gone not in NOT_THERE
             continue
         log = partition.log
         high_watermark = log.high_watermark

@@ -10,7 +10,7 @@ from itertools import starmap
 
 from headwater.base.errors import ErrorCode, KafkaError
 from headwater.delivery.broker.broker import check_leader_epoch
-from headwater.delivery.broker.fetch import Found, Limits, Wanted, collect
+from headwater.delivery.broker.fetch import NOT_THERE, Found, Limits, Wanted, collect
 from headwater.delivery.broker.fetch_sessions import NO_EPOCH, NO_SESSION, FetchSession, Key
 from headwater.delivery.broker.partition import Partition
 from headwater.delivery.dialects.kafka.call import Call
@@ -23,7 +23,6 @@ PARTITION_BYTES = 40
 
 # The same for the answer's own fields.
 _HEAD_BYTES = 24
-_UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 
 _Topic = messages.FetchResponse.FetchableTopicResponse
 _Partition = messages.FetchResponse.PartitionData
@@ -110,7 +109,7 @@ class Fetch:
 def _aborted(limits: Limits, finding: Found) -> list[_Aborted] | None:
     """Return the aborted transactions; Kafka tells no list from an empty one."""
     if finding.error:
-        return [] if finding.error in _UNKNOWN else None
+        return [] if finding.error in NOT_THERE else None
     return list(starmap(_Aborted, finding.aborted)) if limits.read_committed else None
 
 
