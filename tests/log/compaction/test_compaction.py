@@ -268,6 +268,20 @@ class TestMeanwhile:
         finish(house, store, next_job(house, store))
         assert len(pairs(log)) == 2
 
+    def test_the_topic_is_deleted_and_the_pass_finds_no_files(
+        self, house: House, store: LogStore, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """A new topic of that name need not wait for it."""
+        fill(store)
+        job = next_job(house, store)
+        store.delete_topic("t")
+        log = fill(store)
+        store.compaction.give_up(job, "no such file")
+        finish(house, store, next_job(house, store))
+
+        assert len(pairs(log)) == 2
+        assert "put off" not in caplog.text
+
     def test_retention_takes_the_oldest_segments(self, house: House, store: LogStore) -> None:
         log = fill(store, segments=3, cleanup_policy="compact,delete", segment_index_bytes="12")
         job = next_job(house, store)

@@ -138,8 +138,8 @@ class Compaction:
     def give_up(self, job: Job, reason: str) -> None:
         """A pass has failed: remove what it left, and try again later."""
         key = (job.topic, job.partition)
-        self._running.pop(key, None)
-        self._put_off(key, reason)
+        if self._is_wanted(self._running.pop(key)):
+            self._put_off(key, reason)
         self._discard(job)
 
     def _put_off(self, key: Key, reason: str) -> None:
