@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from headwater.base.clock import Clock
 from headwater.base.disk import Disk, Syncable, may_pass, parent_directory, replace_file, sync_names
 from headwater.base.errors import ErrorCode, KafkaError, StorageError
-from headwater.base.record.batch import BatchHeader, stamp, stamp_append_time
+from headwater.base.record.batch import NO_TIMESTAMP, BatchHeader, stamp, stamp_append_time
 from headwater.base.record.control import EndTransactionMarker, build_end_transaction
 from headwater.base.settings import TopicConfig
 from headwater.log.admission import check_admitted
@@ -43,7 +43,6 @@ from headwater.log.snapshots import Snapshots
 from headwater.log.unsynced import Unsynced, sync_now
 
 PRODUCER_ID_EXPIRATION_MS: Final = 86_400_000
-NO_TIMESTAMP: Final = -1
 
 
 class Appended(NamedTuple):

@@ -9,10 +9,10 @@ succeed, and what cannot be read stays unread.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from headwater.base.errors import ErrorCode, KafkaError, StorageError
-from headwater.base.record.batch import NO_LEADER_EPOCH
+from headwater.base.record.batch import NO_LEADER_EPOCH, NO_TIMESTAMP
 from headwater.log.epochs import LeaderEpochs
 from headwater.log.extent import FileRange
 from headwater.log.producers import ProducerState
@@ -20,8 +20,6 @@ from headwater.log.recovery import Found
 from headwater.log.search import FoundOffset, find_max_timestamp, find_timestamp
 from headwater.log.segments import SegmentList
 from headwater.log.txn_index import AbortedTransaction
-
-NO_TIMESTAMP: Final = -1
 
 
 class OpenTransaction(NamedTuple):

@@ -25,6 +25,7 @@ from headwater.base.record.batch import (
     BATCH_HEADER_BYTES,
     BATCH_LENGTH_MIN,
     MAGIC,
+    NO_TIMESTAMP,
     SIZE_OVERHEAD_BYTES,
     BatchHeader,
     parse_header,
@@ -56,8 +57,6 @@ MARKS_MAX: Final = 64
 
 INDEX_INTERVAL_BYTES: Final = 4096
 """Kafka's default, for indexes that are made anew: the distance matters to speed alone."""
-
-NO_TIMESTAMP: Final = -1
 
 
 def walk_headers(file: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:

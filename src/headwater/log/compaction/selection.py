@@ -14,9 +14,10 @@ been cleaned yet, or when one of them is older than `max.compaction.lag.ms`.
 from typing import NamedTuple
 
 from headwater.base.errors import CorruptRecordError
+from headwater.base.record.batch import NO_TIMESTAMP
 from headwater.base.settings import TopicConfig
 from headwater.base.settings.setting import LONG_MAX
-from headwater.log.segment import NO_TIMESTAMP, Segment
+from headwater.log.segment import Segment
 from headwater.log.segments import SegmentList
 
 
