@@ -171,6 +171,8 @@ class ProcessCleaner:
         process, self._process = self._process, None
         if process is None:
             return 0
+        # Before its pipes close, which it would complain of.
+        process.kill()
         for pipe, remove in (
             (process.stdin, self._loop.remove_writer),
             (process.stdout, self._loop.remove_reader),
@@ -179,7 +181,6 @@ class ProcessCleaner:
             remove(pipe.fileno())
             with contextlib.suppress(OSError):
                 pipe.close()
-        process.kill()
         return process.wait()
 
     def close(self) -> None:
