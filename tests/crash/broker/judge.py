@@ -6,7 +6,7 @@ it was shown is a promise from then on.
 
 from collections.abc import Mapping
 
-from headwater.base.errors import ErrorCode
+from headwater.base.errors import CorruptRecordError, ErrorCode
 from headwater.base.record.batch import BatchHeader
 from headwater.delivery.client import admin
 from headwater.delivery.client.cluster import Cluster, TopicInfo
@@ -32,9 +32,6 @@ def judge(address: tuple[str, int], ledger: Ledger) -> None:
     bootstrap = f"{address[0]}:{address[1]}"
     with Cluster(bootstrap, client_id="judge", timeout_s=TIMEOUT_S) as cluster:
         _judge_metadata(cluster, ledger)
-        if ledger.broken:
-            # Partitions that are missing cannot be asked for what was in them.
-            return
         _judge_offsets(cluster, ledger)
         with connect(address, "judge") as connection:
             _judge_logs(cluster, connection, ledger)
@@ -107,10 +104,13 @@ def _judge_offsets(cluster: Cluster, ledger: Ledger) -> None:
 
 
 def _judge_logs(cluster: Cluster, connection: Connection, ledger: Ledger) -> None:
+    # Partitions that are missing are told of already, and cannot be asked for what was in them.
+    there = cluster.topics()
     places = [
         (name, partition)
         for name, state in ledger.topics.items()
         for partition in range(state.partitions)
+        if name in there and partition < len(there[name].partitions)
     ]
     # What is promised, before what is found: somebody may be writing all the time.
     promised = {place: _summary(ledger.promise(place)) for place in places}
@@ -157,13 +157,17 @@ def _judge_records(
     before: BatchHeader | None = None
     while position < latest:
         (fetched,) = fetch(connection, {place: position}, wait_ms=0)
-        batches = list(fetched.batches())
+        try:
+            batches = list(fetched.batches())
+        except CorruptRecordError as error:
+            _lose(ledger, place, position, error.message)
+            return True
         is_shrinking = ledger.topics[place[0]].habit == SHRINKING
         if fetched.error == ErrorCode.OFFSET_OUT_OF_RANGE and is_shrinking:
             return False
         if fetched.error or not batches:
-            problem = f"answers {fetched.error.name} with {len(batches)} batches"
-            ledger.breach("lost", f"{place} at {position} of {earliest}..{latest} {problem}")
+            problem = f"up to {latest}: {fetched.error.name} with {len(batches)} batches"
+            _lose(ledger, place, position, problem)
             return True
         for header, batch in batches:
             follows = (
@@ -181,3 +185,11 @@ def _judge_records(
             before = header
             position = max(header.next_offset, position + 1)
     return True
+
+
+def _lose(ledger: Ledger, place: Place, position: int, why: str) -> None:
+    """Note that a partition cannot be read from an offset on."""
+    ledger.counts["lost"] += sum(
+        offset >= position for offset in ledger.promise(place).acknowledged
+    )
+    ledger.breach("lost", f"{place} from {position} on: {why}")

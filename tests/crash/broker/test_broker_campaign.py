@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from headwater.base.record.batch import parse_header
+from headwater.base.record.batch import parse_header, scan
 from headwater.base.record.records import Record, build_batch
 from headwater.delivery.client import admin
 from headwater.delivery.client.cluster import Cluster
+from headwater.delivery.client.producer import Producer
 from headwater.testing.broker import EmbeddedBroker
 from tests.crash.broker.campaign import Campaign
 from tests.crash.broker.judge import judge
@@ -19,6 +20,7 @@ from tests.crash.broker.life import Life
 from tests.crash.broker.machine import BrokenPromisesError
 from tests.crash.broker.plan import KINDS, plan
 from tests.crash.broker.promises import LOOSE, SHRINKING, Ledger, TopicState
+from tests.crash.broker.wire import Fetched
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
 
@@ -88,6 +90,23 @@ def test_partitions_that_are_missing_are_told_and_not_asked_for(kept: int) -> No
         host, port = broker.bootstrap_servers.split(":")
         judge((host, int(port)), ledger)
     assert [kind for kind, _ in ledger.broken] == ["metadata" if kept else "lost topic"]
+
+
+def test_records_that_cannot_be_read_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Ledger()
+    ledger.topics["a"] = TopicState(1, frozenset())
+    with EmbeddedBroker() as broker, Cluster(broker.bootstrap_servers) as cluster:
+        admin.create_topic(cluster, "a", partitions=1)
+        with Producer(cluster) as producer:
+            producer.send("a", b"x" * 100)
+        (value,) = ledger.values(("a", 0), 1, [0])
+        ledger.acknowledge(("a", 0), 0, [value], durable=True)
+        # As if the broker sent what a disk that lied has left of it.
+        monkeypatch.setattr(Fetched, "batches", lambda fetched: scan(bytes(len(fetched.records))))
+        host, port = broker.bootstrap_servers.split(":")
+        judge((host, int(port)), ledger)
+    assert [kind for kind, _ in ledger.broken] == ["lost"]
+    assert ledger.counts["lost"] == 1
 
 
 class Book:

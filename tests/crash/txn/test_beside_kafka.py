@@ -12,6 +12,7 @@ from headwater.delivery.client import admin
 from headwater.delivery.client.cluster import Cluster
 from headwater.delivery.client.connection import Connection
 from headwater.delivery.wire.kafka import messages
+from tests import peers
 from tests.crash.broker.wire import connect
 from tests.crash.txn.actors import GROUP, INPUT, PLACES, TIMEOUT_MS, Actor, Moment
 from tests.crash.txn.checker import check
@@ -62,6 +63,7 @@ def act(actors: list[Actor], lines: list[Connection], refusals: list[str]) -> li
 
 
 def test_a_history_of_apache_kafka_is_legal() -> None:
+    peers.require("kafka")
     refusals: list[str] = []
     actors = cast()
     with running_kafka(SETTINGS) as kafka, contextlib.ExitStack() as open_:
