@@ -257,6 +257,17 @@ def test_it_does_not_wait_beside_an_error(talk: Talk, filled: Topic) -> None:
     assert offsets_of(found[filled.name].records) == list(range(9))
 
 
+def test_an_error_is_told_though_the_answer_is_full(talk: Talk, filled: Topic) -> None:
+    other = create_topic(talk)
+
+    answer = talk.ask(fetch_request([(filled, 0, 0), (other, 0, 1)], max_bytes=1), 12)
+
+    first, second = (topic.partitions[0] for topic in answer.responses)
+    assert first.records
+    assert (code(first), code(second)) == (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE)
+    assert (second.high_watermark, second.log_start_offset) == (-1, -1)
+
+
 def test_what_does_not_exist_hurries_nobody(talk: Talk, filled: Topic) -> None:
     missing = missing_topic()
     alone = fetch_request([(missing, 0, 0)], max_wait_ms=LONG_MS, min_bytes=1)

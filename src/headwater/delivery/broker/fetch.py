@@ -99,12 +99,14 @@ def collect(wanted: Iterable[Wanted], limits: Limits) -> tuple[list[Found], bool
         offset = each.offset
         records = None
         aborted: Sequence[AbortedTransaction] = ()
-        if offset != upto and (remaining > 0 or not total):
+        if offset != upto:
+            # Once the answer is full nothing is read, but a wrong offset is told all the same.
+            full = total and remaining <= 0
             try:
                 records = log.read(
                     offset,
                     min(each.max_bytes, remaining),
-                    upto_offset=upto,
+                    upto_offset=offset if full else upto,
                     at_least_one=not total,
                 )
                 if records is not None and limits.read_committed:
