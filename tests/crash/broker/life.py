@@ -96,6 +96,8 @@ class Life:
         else:
             self.machine.greet(ready)
             judge(self.machine.address, self.ledger)
+            # A client whose records are gone cannot finish: that they are gone is to be told.
+            self.machine.check()
             if self._foreign is not None:
                 self._foreign.finish()
             judge(self.machine.address, self.ledger)
