@@ -102,7 +102,7 @@ def test_an_open_transaction_takes_some_kilobytes() -> None:
 def test_one_id_may_have_thousands_of_transactions_one_after_the_other() -> None:
     desk = Desk()
     identity = desk.begin("busy")
-    count = MANY // 5
+    count = MANY // 10
     for number in range(count):
         assert desk.write(identity, f"v{number}") == ErrorCode.NONE
         answer = desk.do(identity, Finish(commit=True))
