@@ -157,7 +157,7 @@ class Writer:
         if not commit:
             # librdkafka forgets records that wait to be sent again when it aborts, though the first
             # attempt may have reached the log, and gives their sequence numbers to the next ones.
-            # In the older protocol a broker, Kafka too, takes those for repetitions.
+            # In the older protocol those are repetitions by Kafka's rules, and not written.
             while self._producer.flush(_PATIENCE_S):
                 pass
         self.journal.append(End(name, commit))
