@@ -280,6 +280,12 @@ DIFFERENCES: dict[str, Difference] = {
         "It is the client's mistake.",
         "An unknown operation is INVALID_REQUEST",
     ),
+    "alter configs: the broker's own state": Difference(
+        ErrorCode.NONE,
+        ErrorCode.INVALID_CONFIG,
+        "One command would lose all groups, or all transactions.",
+        "`__consumer_offsets` and `__transaction_state` stay compacted",
+    ),
     "alter configs: a resource twice": Difference(
         None,
         [ErrorCode.INVALID_REQUEST] * 2,

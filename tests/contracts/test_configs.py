@@ -20,6 +20,7 @@ from tests.contracts.kit import (
     create_topic,
     missing_topic,
     topic_configs,
+    wait_until_ready,
 )
 
 NONE = ErrorCode.NONE
@@ -340,6 +341,24 @@ def test_an_operation_that_does_not_exist(broker: Subject, talk: Talk, configure
     error, _ = change(talk, configured.name, ("retention.ms", 9, "1"))
 
     assert error is broker.expected("alter configs: an unknown operation")
+
+
+@pytest.mark.parametrize(
+    "setting", [("cleanup.policy", SET, "delete"), ("flush.messages", SET, "1000")]
+)
+def test_topics_that_hold_the_brokers_state(
+    broker: Subject, talk: Talk, setting: tuple[str, int, str | None]
+) -> None:
+    name = "__consumer_offsets"
+    asked = messages.MetadataRequest.MetadataRequestTopic(name=name)
+    talk.ask(messages.MetadataRequest(topics=[asked], allow_auto_topic_creation=True), 8)
+    wait_until_ready(talk, name, 1)
+
+    # Only tried: other tests share the broker.
+    error, _ = change(talk, name, setting, validate_only=True)
+
+    assert error is broker.expected("alter configs: the broker's own state")
+    assert change(talk, name, ("segment.bytes", SET, "2097152"), validate_only=True)[0] is NONE
 
 
 # AlterConfigs

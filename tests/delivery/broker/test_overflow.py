@@ -139,6 +139,18 @@ def test_what_had_been_dropped_is_dropped_again_after_a_start() -> None:
     assert log.log_start_offset == start > 0
 
 
+def test_a_default_for_topics_drops_nothing_of_the_brokers_own() -> None:
+    desk = Desk({"headwater.overflow": "drop", "headwater.overflow.bytes": "1000"})
+    desk.broker.create_on_demand("__consumer_offsets", allowed=True, client_id=None)
+    desk.broker.topics.create([NewTopic("a", 1, {})])
+    for name in ("__consumer_offsets", "a"):
+        partition = desk.broker.topics.partition(name, 0)
+        assert partition is not None
+        desk.append(name, count=50)
+        desk.broker.overflow.after_start(partition)
+        assert (partition.log.log_start_offset == 0) is (name != "a")
+
+
 def test_a_larger_bound_brings_nothing_back() -> None:
     bench = Bench("drop")
     for _ in range(50):

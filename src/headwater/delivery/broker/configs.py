@@ -27,7 +27,7 @@ from headwater.base.settings import (
     unknown_broker_config,
 )
 from headwater.delivery.broker.fixed_configs import FIXED_CONFIGS, OTHER_NAMES
-from headwater.delivery.broker.topic_rules import check_topic_name
+from headwater.delivery.broker.topic_rules import check_keeps_state, check_topic_name
 from headwater.delivery.broker.topics import Topics
 from headwater.log.store import LogStore
 
@@ -194,6 +194,7 @@ class Configs:
         changed = _apply(current, changes, TOPIC_SETTINGS, defaults.render, _refuse_for_topic)
         parsed = TopicConfig.parse(changed, defaults)
         parsed.check_bounded()
+        check_keeps_state(name, parsed)
         rendered = {key: parsed.render(key) for key in changed}
         if not validate_only and rendered != topic.stored.configs:
             self._topics.set_configs(name, rendered)

@@ -36,6 +36,7 @@ from typing import Final, NamedTuple, Protocol
 from headwater.base.errors import ErrorCode
 from headwater.delivery.broker.partition import Partition
 from headwater.log.partition import PartitionLog
+from headwater.log.topic import INTERNAL_TOPICS
 
 REFUSAL: Final = ErrorCode.NOT_ENOUGH_REPLICAS
 DELAY_MS_MAX: Final = 1_000
@@ -156,6 +157,9 @@ class Overflow:
         log = partition.log
         bound = log.config.headwater_overflow_bytes
         if log.config.headwater_overflow != "drop" or bound < 0:
+            return
+        if log.topic in INTERNAL_TOPICS:
+            # A default for topics is none for the broker's own state.
             return
         before_bytes = log.durable_bytes()
         if before_bytes <= bound:

@@ -1,8 +1,9 @@
 """What a topic may be called and how it may be made.
 
 This file alone decides whether a topic can be created or grown as asked: its name, its number of
-partitions, its replicas. It judges and plans; it creates nothing. The sentences are Kafka's, so
-that a user finds them by searching.
+partitions, its replicas, and what the topics that hold the broker's state must not lose. It judges
+and plans; it creates nothing. The sentences are Kafka's where Kafka has one, so that a user finds
+them by searching.
 
 A name that passes is safe as part of a file name: no slash, no dot-dot, no more than 249
 characters, which leaves room for ``-<partition>`` and the suffix of a deleted directory.
@@ -15,7 +16,9 @@ from typing import Final, NamedTuple
 
 from headwater.base.errors import ErrorCode, KafkaError
 from headwater.base.settings import BrokerSettings, TopicConfig
+from headwater.delivery.broker.groups.offsets_topic import OFFSETS_TOPIC
 from headwater.delivery.broker.topics import NewTopic
+from headwater.delivery.broker.transactions.records import TRANSACTIONS_TOPIC
 
 NAME_LENGTH_MAX: Final = 249
 PARTITIONS_PER_REQUEST_MAX: Final = 10_000
@@ -23,6 +26,10 @@ PARTITIONS_PER_REQUEST_MAX: Final = 10_000
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 _METADATA_TOPIC = "__cluster_metadata"
+_HELD_IN: Final = {
+    OFFSETS_TOPIC: "all groups and their offsets",
+    TRANSACTIONS_TOPIC: "all transactional ids and the outcomes of their transactions",
+}
 
 
 class WantedTopic(NamedTuple):
@@ -71,6 +78,29 @@ def check_topic_name(name: str) -> None:
         )
     if problem:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
+
+
+def check_keeps_state(name: str, config: TopicConfig) -> None:
+    """Raise INVALID_CONFIG where a topic with state of the broker would lose some of it.
+
+    Retention has no effect beside ``compact`` alone, so it may say what it likes.
+    """
+    held = _HELD_IN.get(name)
+    if held is None:
+        return
+    problem = ""
+    if not config.is_compacted or config.is_deleted:
+        problem = (
+            f"cleanup.policy={config.cleanup_policy} would delete what is old but still in force; "
+            "it must be compact"
+        )
+    elif not config.is_durable:
+        problem = (
+            f"flush.messages={config.flush_messages} would lose what was answered when the machine "
+            "dies; it must be 1"
+        )
+    if problem:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} holds {held}: {problem}.")
 
 
 def plan_creation(
@@ -165,6 +195,7 @@ def _plan(
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
     parsed = TopicConfig.parse(topic.configs, defaults)
     parsed.check_bounded()
+    check_keeps_state(topic.name, parsed)
     if topic.assignments:
         _check_assignments(topic, settings.node_id)
     else:

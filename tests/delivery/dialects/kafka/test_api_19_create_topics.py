@@ -189,6 +189,23 @@ def test_names_that_would_be_one_metric_collide(desk: Desk) -> None:
             ErrorCode.INVALID_REQUEST,
             "Creation of internal topic __cluster_metadata is prohibited.",
         ),
+        (
+            topic("__consumer_offsets"),
+            ErrorCode.INVALID_CONFIG,
+            (
+                "__consumer_offsets holds all groups and their offsets: cleanup.policy=delete "
+                "would delete what is old but still in force; it must be compact."
+            ),
+        ),
+        (
+            topic("__transaction_state", cleanup_policy="compact", flush_messages="2"),
+            ErrorCode.INVALID_CONFIG,
+            (
+                "__transaction_state holds all transactional ids and the outcomes of their "
+                "transactions: flush.messages=2 would lose what was answered when the machine "
+                "dies; it must be 1."
+            ),
+        ),
     ],
 )
 def test_refusals(
@@ -196,6 +213,12 @@ def test_refusals(
 ) -> None:
     assert refusal(desk, wanted) == (code, message)
     assert len(desk.broker.topics) == 0
+
+
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
+def test_a_topic_for_the_brokers_state_that_keeps_it(desk: Desk, name: str) -> None:
+    wanted = topic(name, 2, cleanup_policy="compact", retention_ms="1000")
+    assert create(desk, wanted)[name].error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize(

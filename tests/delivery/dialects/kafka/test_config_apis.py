@@ -458,3 +458,67 @@ def test_an_override_that_this_version_does_not_know_is_left_alone(desk: Desk) -
     desk.broker.store.set_broker_configs({"1:from.the.future": "1", "1:log.retention.ms": "9"})
     desk.crash()
     assert describe(desk, TOPIC, "b")["retention.ms"].value == "9"
+
+
+# Topics that hold the broker's own state.
+
+
+@pytest.fixture(params=["__consumer_offsets", "__transaction_state"])
+def state_topic(desk: Desk, request: pytest.FixtureRequest) -> str:
+    name = str(request.param)
+    desk.broker.create_on_demand(name, allowed=True, client_id=None)
+    return name
+
+
+@pytest.mark.parametrize(
+    "changes, word",
+    [
+        ([("cleanup.policy", SET, "delete")], "cleanup.policy=delete"),
+        ([("cleanup.policy", SET, "compact,delete")], "cleanup.policy=compact,delete"),
+        ([("cleanup.policy", APPEND, "delete")], "cleanup.policy=compact,delete"),
+        ([("cleanup.policy", SUBTRACT, "compact")], "cleanup.policy="),
+        ([("cleanup.policy", DELETE, None)], "cleanup.policy=delete"),
+        ([("flush.messages", SET, "2")], "flush.messages=2"),
+        ([("retention.ms", SET, "1"), ("cleanup.policy", SET, "delete")], "cleanup.policy=delete"),
+    ],
+)
+@pytest.mark.parametrize("validate_only", [True, False])
+def test_a_change_that_would_lose_the_brokers_state(
+    desk: Desk,
+    state_topic: str,
+    changes: list[tuple[str, int, str | None]],
+    word: str,
+    *,
+    validate_only: bool,
+) -> None:
+    before = overrides(desk, state_topic)
+    code, message = change(desk, TOPIC, state_topic, *changes, validate_only=validate_only)
+    assert code == CONFIG
+    assert (message or "").startswith(f"{state_topic} holds all ")
+    assert word in (message or "")
+    assert overrides(desk, state_topic) == before
+
+
+def test_a_replacement_that_would_lose_the_brokers_state(desk: Desk, state_topic: str) -> None:
+    before = overrides(desk, state_topic)
+    # What is not named goes back to its default, which is to delete.
+    code, message = replace(desk, TOPIC, state_topic, ("segment.bytes", "1048576"))
+    assert code == CONFIG
+    assert "cleanup.policy=delete" in (message or "")
+    assert overrides(desk, state_topic) == before
+    assert replace(desk, TOPIC, state_topic, ("cleanup.policy", "compact")) == DONE
+
+
+def test_changes_that_the_brokers_state_can_bear(desk: Desk, state_topic: str) -> None:
+    harmless = [("retention.ms", SET, "1000"), ("segment.bytes", SET, "2097152")]
+    assert change(desk, TOPIC, state_topic, *harmless) == DONE
+    assert change(desk, TOPIC, state_topic, ("flush.messages", DELETE, None)) == DONE
+
+
+def test_a_default_of_the_broker_that_would_lose_its_state(desk: Desk, state_topic: str) -> None:
+    default = ("log.flush.interval.messages", SET, "10")
+    assert change(desk, BROKER, "1", default) == DONE
+    code, message = change(desk, TOPIC, state_topic, ("flush.messages", DELETE, None))
+    assert code == CONFIG
+    assert "flush.messages=10" in (message or "")
+    assert describe(desk, TOPIC, state_topic)["flush.messages"].value == "1"
