@@ -1,5 +1,6 @@
 """`headwater doctor` and `headwater config show`."""
 
+import os
 import resource
 import shutil
 import socket
@@ -190,7 +191,28 @@ def test_a_directory_that_cannot_be_written(lone_cli: Runner, tmp_path: Path) ->
     assert result.code == Exit.ENVIRONMENT
     found = findings(result)
     assert found["data"]["state"] == "problem"
+    assert found["data"]["seen"].endswith("file is a file, and no directory")
+    assert "chown" not in found["data"]["hint"]
     assert found["sync"]["state"] == "problem"
+
+
+def test_nobody_is_told_to_take_what_is_not_ours(
+    lone_cli: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    place = tmp_path / "place"
+    place.mkdir()
+
+    def hint(path: Path) -> str:
+        result = lone_cli.run("doctor", "--data", str(path), "--listen", free_address(), "--json")
+        found = findings(result)["data"]
+        assert found["state"] == "problem"
+        return str(found["hint"])
+
+    assert "chown" not in hint(place / "data")
+    assert "chown" not in hint(place)
+    (place / "VERSION").write_text("1\n")
+    assert hint(place).endswith(f"chown -R $USER {place}")
 
 
 def test_a_directory_that_cannot_be_looked_at(lone_cli: Runner) -> None:

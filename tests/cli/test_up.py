@@ -1,5 +1,6 @@
 """`headwater up`, `down` and `status`, with real processes and signals."""
 
+import errno
 import json
 import os
 import re
@@ -12,8 +13,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from headwater.cli import run_file
 from headwater.cli.errors import Exit
 from headwater.cli.run_file import RUN_FILE, find
+from headwater.log import layout
 from tests.cli.processes import command, running
 from tests.cli.runner import Runner
 
@@ -194,6 +197,24 @@ def test_a_file_is_no_data_directory(lone_cli: Runner, tmp_path: Path, place: st
     assert refused.error()["message"].startswith("afile is a file")
     assert "headwater up --data DIR" in refused.error()["hint"]
     assert (tmp_path / "afile").read_text() == "precious"
+
+
+@pytest.mark.parametrize("where", ["the store", "the note of who runs"])
+def test_a_full_disk(lone_cli: Runner, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    if where == "the store":
+        monkeypatch.setattr(layout, "replace_file", fail)
+    else:
+        monkeypatch.setattr(run_file, "write", fail)
+    result = lone_cli.run("up", "--listen", "127.0.0.1:0", "--json")
+    assert result.code == Exit.ENVIRONMENT
+    error = result.error()
+    assert error["code"] == "DISK_FULL"
+    assert "No space left on device" in error["message"]
+    assert "free some space" in error["hint"]
+    assert "troubleshooting" in error["hint"]
 
 
 def test_a_taken_port_is_refused(tmp_path: Path) -> None:

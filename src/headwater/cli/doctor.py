@@ -189,8 +189,14 @@ def check_data_directory(data_directory: str) -> Finding:
     """Check that the directory, or the one it will be made in, can be written and is ours."""
     path = Path(data_directory)
     parent = _existing(path)
-    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        hint = f"choose another with --data, or: chown $USER {parent}"
+    if not parent.is_dir():
+        hint = "name a directory, which need not exist yet: --data DIR"
+        return Finding("data", PROBLEM, f"{parent} is a file, and no directory", hint)
+    if not os.access(parent, os.W_OK | os.X_OK):
+        hint = "choose another with --data, or ask whoever owns it for a directory in there"
+        if os.path.exists(path / "VERSION"):  # noqa: PTH110 - as in `_existing`
+            # Ours beyond doubt, so the advice can do no harm to anybody else's files.
+            hint = f"run as its owner, or choose another with --data, or: chown -R $USER {path}"
         return Finding("data", PROBLEM, f"{parent} cannot be written", hint)
     try:
         if not path.exists():

@@ -6,6 +6,7 @@ prints is the server's.
 """
 
 import asyncio
+import contextlib
 import errno
 import ipaddress
 import json
@@ -153,9 +154,15 @@ async def _run(loaded: Loaded, *, as_json: bool) -> int:
     node, was_clean = await _start(loaded)
     stopping = _listen_to_signals()
     address = f"{node.host}:{node.port}"
-    run_file.write(
-        data_directory, run_file.Running(os.getpid(), address, time.time_ns() // 1_000_000)
-    )
+    try:
+        run_file.write(
+            data_directory, run_file.Running(os.getpid(), address, time.time_ns() // 1_000_000)
+        )
+    except OSError as error:
+        # A full disk does not even take the word that all is well; what counts is the first failure.
+        with contextlib.suppress(HeadwaterError):
+            await node.stop()
+        raise _cannot_start(error, f"cannot write in {data_directory}: {error}") from error
     try:
         took_s = time.monotonic() - begun_s
         _say_ready(node, data_directory, took_s, was_clean=was_clean, as_json=as_json)
@@ -202,9 +209,7 @@ async def _start(loaded: Loaded) -> tuple[Node, bool]:
             hint = hint.replace("headwater down", f"headwater down --data {data_directory}")
         raise AlreadyLockedError(error.message, hint=hint) from error
     except HeadwaterError as error:
-        raise CommandError(
-            Exit.ENVIRONMENT, "CANNOT_START", error.message, hint=error.hint
-        ) from error
+        raise _cannot_start(error, error.message, error.hint) from error
     except OSError as error:
         if error.errno == errno.EMFILE:
             hint = "raise the limit: ulimit -Hn"
@@ -214,6 +219,20 @@ async def _start(loaded: Loaded) -> tuple[Node, bool]:
     finally:
         bar.close()
     return node, was_clean
+
+
+def _cannot_start(error: BaseException, message: str, hint: str = "") -> CommandError:
+    """Name what is in the way of a start; a full disk can lie beneath any failure of the store."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in {errno.ENOSPC, errno.EDQUOT}:
+            hint = (
+                "free some space there and start again, nothing is lost; how much there is: "
+                "headwater doctor; more: docs/guides/troubleshooting.md, 'At the start'"
+            )
+            return CommandError(Exit.ENVIRONMENT, "DISK_FULL", message, hint=hint)
+        cause = cause.__cause__
+    return CommandError(Exit.ENVIRONMENT, "CANNOT_START", message, hint=hint)
 
 
 def _listen_to_signals() -> asyncio.Future[str]:
