@@ -142,9 +142,14 @@ class History:
             buffer_bytes=keys * ENTRY_BYTES,
         )
         if reached > self.clean_offset:
-            # Aborted batches go whole, whether or not the pass has come to their end.
             self.model.clean(self.clean_offset, reached, now_ms)
             self.clean_offset = reached
+            # As in Kafka, what was aborted goes with the segment that is written anew, though the
+            # pass has not come so far; which segments these are the model does not know.
+            there = {record.offset for record in records(self.log)}
+            for batch in self.model.batches:
+                if batch.aborted:
+                    batch.records = [each for each in batch.records if each.offset in there]
 
     def restart(self, *, clean: bool) -> None:
         end_offset, sequences = self.log.log_end_offset, self.last_sequences()
