@@ -32,8 +32,8 @@ def test_create_takes_partitions_and_configs_that_people_write(
 ) -> None:
     cli.ok("topic", "create", name, "-p", "3", "-c", "retention.ms=2d", "-c", "segment.bytes=2MiB")
     assert partitions_of(bootstrap, name) == 3
-    assert config_of(bootstrap, name, "retention.ms") == str(2 * 86_400_000)
-    assert config_of(bootstrap, name, "segment.bytes") == str(2 << 20)
+    assert config_becomes(bootstrap, name, "retention.ms", str(2 * 86_400_000))
+    assert config_becomes(bootstrap, name, "segment.bytes", str(2 << 20))
 
 
 def test_create_reports_every_topic_in_one_document(cli: Runner, name: str) -> None:

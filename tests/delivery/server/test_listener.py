@@ -17,8 +17,8 @@ def test_clients_do_not_get_the_descriptors_that_the_log_needs(
 ) -> None:
     # The kernel gives the lowest number that is free: these are the next to be given.
     spare = [os.dup(0) for _ in range(80)]
-    for each in spare:
-        os.close(each)
+    for descriptor in spare:
+        os.close(descriptor)
     monkeypatch.setattr(listener, "_descriptors_for_clients", lambda: max(spare))
     crowd: list[socket.socket] = []
     with (
