@@ -1,5 +1,6 @@
 """`headwater topic`, beside a foreign client that looks at what it did."""
 
+import json
 import time
 
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
@@ -108,6 +109,17 @@ def test_config_shows_sets_and_unsets(cli: Runner, bootstrap: str, name: str) ->
     cli.ok("topic", "config", name, "--unset", "retention.ms")
     assert config_becomes(bootstrap, name, "retention.ms", "604800000")
     assert len(cli.ok("topic", "config", name, "--all").lines) > 20
+
+
+def test_whoever_turns_compaction_on_is_told_what_goes(cli: Runner, name: str) -> None:
+    cli.ok("topic", "create", name)
+    assert "without a key" not in cli.ok("topic", "config", name, "retention.ms=1h").stderr
+    told = cli.ok("topic", "config", name, "cleanup.policy=compact").stderr
+    assert told.startswith(f"note: {name} is compacted from now on")
+    assert "records without a key go" in told
+    as_json = cli.ok("topic", "config", name, "cleanup.policy=compact,delete", "--json")
+    assert "without a key" in json.loads(as_json.stderr)["note"]
+    assert "without a key" not in cli.ok("topic", "config", name, "cleanup.policy=delete").stderr
 
 
 def test_config_refuses_what_is_not_allowed(cli: Runner, name: str) -> None:

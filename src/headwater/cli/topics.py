@@ -226,6 +226,12 @@ def config(
     changes: dict[str, str | None] = {**parse_configs(pairs), **dict.fromkeys(unset)}
     if changes:
         admin.alter_configs(session.cluster, TOPIC_RESOURCE, name, changes)
+        if "compact" in (changes.get("cleanup.policy") or ""):
+            text = (
+                f"{name} is compacted from now on: the latest record of each key stays, "
+                "records without a key go"
+            )
+            output.remark("note", text, as_json=session.as_json)
     configs = [
         each
         for each in admin.describe_configs(session.cluster, TOPIC_RESOURCE, name)

@@ -159,7 +159,7 @@ async def _run(loaded: Loaded, *, as_json: bool) -> int:
             data_directory, run_file.Running(os.getpid(), address, time.time_ns() // 1_000_000)
         )
     except OSError as error:
-        # A full disk does not even take the word that all is well; what counts is the first failure.
+        # A full disk does not even take the word that all is well; the first failure counts.
         with contextlib.suppress(HeadwaterError):
             await node.stop()
         raise _cannot_start(error, f"cannot write in {data_directory}: {error}") from error

@@ -12,8 +12,10 @@ from headwater.base.record.batch import (
 )
 from headwater.base.record.codecs import Codec
 from headwater.base.record.records import iterate
+from headwater.log.compaction.job import Cleaned
 from headwater.log.compaction.offset_map import ENTRY_BYTES
 from headwater.log.compaction.scanning import scan_records
+from headwater.log.compaction.swap import swap_in
 from headwater.log.partition import PartitionLog
 from headwater.testing.manual_clock import ManualClock
 from headwater.testing.memory_disk import MemoryDisk
@@ -103,14 +105,42 @@ def test_the_largest_timestamp_is_that_of_what_remains(disk: MemoryDisk, log: Pa
     assert (found.offset, found.timestamp) == (0, NOW_MS)
 
 
+def count(
+    disk: MemoryDisk, log: PartitionLog, *, clean_offset: int = 0, buffer_bytes: int = 1 << 20
+) -> Cleaned:
+    """Run one pass, put its segments in place, and return what it tells of itself."""
+    job = plan(log, clean_offset=clean_offset, buffer_bytes=buffer_bytes)
+    assert job is not None
+    cleaned = run(disk, job)
+    for new in cleaned.segments:
+        assert swap_in(disk, log, new, due_ms=NOW_MS)
+    return cleaned
+
+
 def test_keyless_records_go(disk: MemoryDisk, log: PartitionLog) -> None:
     append_pairs(log, [(None, b"1"), (b"a", b"1")])
     append_pairs(log, [(None, b"2")])
+    append_pairs(log, [(b"b", b"1"), (b"b", b"2")])
     roll(log)
 
-    compact(disk, log)
+    cleaned = count(disk, log)
 
-    assert pairs(log) == [(1, b"a", b"1")]
+    assert pairs(log) == [(1, b"a", b"1"), (4, b"b", b"2")]
+    assert (cleaned.dropped_records, cleaned.keyless_records) == (3, 2)
+
+
+def test_keyless_records_are_counted_by_the_pass_that_drops_them(
+    disk: MemoryDisk, log: PartitionLog
+) -> None:
+    # One key fits: the pass ends at the second one, and what is behind it stays for now.
+    append_pairs(log, [(None, b"1"), (b"a", b"1"), (None, b"2"), (b"b", b"1"), (None, b"3")])
+    roll(log)
+
+    first = count(disk, log, buffer_bytes=1)
+    second = count(disk, log, clean_offset=first.clean_offset)
+
+    assert (first.keyless_records, second.keyless_records) == (2, 1)
+    assert pairs(log) == [(1, b"a", b"1"), (3, b"b", b"1")]
 
 
 def test_long_keys_are_told_apart(disk: MemoryDisk, log: PartitionLog) -> None:

@@ -140,6 +140,24 @@ def test_a_damaged_log_keeps_no_other_waiting(
     assert "the segment is left as it is" in caplog.text
 
 
+def test_records_that_go_for_want_of_a_key_are_told_once(
+    house: House, store: LogStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = fill(store)
+    append_pairs(log, [(None, b"1"), (b"a", b"2"), (None, b"2")])
+    roll(log)
+
+    finish(house, store, next_job(house, store))
+
+    told = [entry for entry in caplog.records if "without a key" in entry.message]
+    assert [entry.levelname for entry in told] == ["WARNING"]
+    assert "compaction of t-0 drops 2 records" in told[0].message
+    caplog.clear()
+    fill(store, segments=4)
+    finish(house, store, next_job(house, store))
+    assert not caplog.records
+
+
 def test_a_pass_is_planned_without_reading_any_index(house: House, store: LogStore) -> None:
     """Those of a gigabyte take a tenth of a second, and a log may have hundreds."""
     log = fill(store, segments=3)

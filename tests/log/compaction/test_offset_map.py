@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 
-from headwater.log.compaction.offset_map import OffsetMap
+from headwater.log.compaction.offset_map import ENTRY_BYTES, OffsetMap
 from headwater.log.compaction.scanning import ScannedRecords
 
 
@@ -49,13 +49,24 @@ def test_what_does_not_fit_ends_the_pass_within_a_batch() -> None:
 def test_what_remains_of_a_batch_is_known_without_a_look() -> None:
     latest = OffsetMap(1 << 20)
     latest.begin_at(5)
+    latest.add_dense(5, [b"a", b"b"])
+    latest.reach(6)
+    latest.add_dense(7, [b"a"])
+    latest.reach(7)
+    latest.complete()
+    assert list(latest.remaining(5, 6) or ()) == [6]
+    assert list(latest.remaining(7, 7) or ()) == [7]
+
+
+@pytest.mark.parametrize("buffer_bytes", [1 << 20, 2 * ENTRY_BYTES])
+def test_batches_with_keyless_records_are_looked_into(buffer_bytes: int) -> None:
+    latest = OffsetMap(buffer_bytes)
+    latest.begin_at(5)
     latest.add_dense(5, [b"a", None, b"b"])
     latest.reach(7)
-    latest.add_dense(8, [b"a"])
-    latest.reach(8)
     latest.complete()
-    assert list(latest.remaining(5, 7) or ()) == [7]
-    assert list(latest.remaining(8, 8) or ()) == [8]
+    assert latest.remaining(5, 7) is None
+    assert len(latest) == 2
 
 
 def test_batches_across_the_first_dirty_offset_are_looked_into() -> None:

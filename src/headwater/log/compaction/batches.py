@@ -46,6 +46,7 @@ class BatchFilter:
     Attributes:
         transactions: As of the place where the pass is.
         dropped_records: How many did not stay.
+        keyless_records: How many of them for want of a key.
         complaints: The first few batches that could not be read.
     """
 
@@ -53,6 +54,7 @@ class BatchFilter:
         """Take what the pass knows of keys, producers and transactions."""
         self.transactions = WalkedTransactions(job.aborted)
         self.dropped_records = 0
+        self.keyless_records = 0
         self.complaints: list[str] = []
         self._latest = latest
         self._now_ms = job.now_ms
@@ -121,11 +123,13 @@ class BatchFilter:
         dropped = set(self._latest.superseded(header.base_offset, records))
         upto_delta = self._latest.latest_offset - header.base_offset
         if None in records.keys:
-            dropped.update(
+            keyless = [
                 index
                 for index, key in enumerate(records.keys)
                 if key is None and records.deltas[index] <= upto_delta
-            )
+            ]
+            self.keyless_records += len(keyless)
+            dropped.update(keyless)
         horizon_ms = header.delete_horizon_ms
         if records.tombstones and horizon_ms is not None and horizon_ms <= self._now_ms:
             dropped.update(

@@ -85,6 +85,7 @@ class _Pass:
             read_bytes=self._read_bytes,
             written_bytes=self._written_bytes,
             dropped_records=self._filter.dropped_records,
+            keyless_records=self._filter.keyless_records,
             complaints=self._filter.complaints,
         )
 

@@ -166,6 +166,14 @@ class Compaction:
         log = self._running[key]
         for complaint in cleaned.complaints:
             logger.warning("%s: %s", job.directory, complaint)
+        if cleaned.keyless_records:
+            logger.warning(
+                "compaction of %s-%d drops %d records without a key: "
+                "nothing can replace them, so a compacted topic does not keep them",
+                job.topic,
+                job.partition,
+                cleaned.keyless_records,
+            )
         try:
             for new in cleaned.segments:
                 if not self._is_wanted(log):

@@ -111,6 +111,7 @@ class Cleaned:
         read_bytes: What was looked at.
         written_bytes: What was written.
         dropped_records: What is gone.
+        keyless_records: What of it is gone because it had no key.
         complaints: Batches and segments that could not be read and were left alone.
     """
 
@@ -119,6 +120,7 @@ class Cleaned:
     read_bytes: int = 0
     written_bytes: int = 0
     dropped_records: int = 0
+    keyless_records: int = 0
     complaints: Sequence[str] = ()
 
     def encode(self) -> bytes:

@@ -78,14 +78,18 @@ class OffsetMap:
             return
         known = len(self._offsets)
         self._offsets.update(zip(keys, map(base_offset.__add__, deltas), strict=True))
-        self._offsets.pop(None, None)
+        if self._offsets.pop(None, None) is not None:
+            # What goes for want of a key is counted.
+            self.note_unusual(base_offset)
         self._room_bytes -= (len(self._offsets) - known) * (ENTRY_BYTES + longest)
 
     def _add_singly(
         self, base_offset: int, keys: list[bytes | None], deltas: Sequence[int]
     ) -> None:
         for key, delta in zip(keys, deltas, strict=True):
-            if key is not None:
+            if key is None:
+                self.note_unusual(base_offset)
+            else:
                 if key not in self._offsets:
                     if self._room_bytes <= 0:
                         self.full = True
