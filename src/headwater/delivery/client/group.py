@@ -11,7 +11,7 @@ take its time with what it got.
 import contextlib
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Self
 
 from headwater.base.errors import RETRIABLE, ErrorCode, KafkaError
@@ -56,6 +56,7 @@ class GroupConsumer:
         topics: Sequence[str],
         *,
         from_start: bool = True,
+        read_committed: bool = False,
         session_timeout_ms: int = 10_000,
         rebalance_timeout_ms: int = 60_000,
         instance_id: str | None = None,
@@ -67,6 +68,7 @@ class GroupConsumer:
             group: The group's name.
             topics: What to read.
             from_start: Where to begin in partitions without a committed offset.
+            read_committed: Whether records of open and aborted transactions are left out.
             session_timeout_ms: After this silence the group gives our partitions to others.
             rebalance_timeout_ms: How long the group waits for us to rejoin.
             instance_id: A name that survives restarts, for static membership.
@@ -78,7 +80,9 @@ class GroupConsumer:
         self._session_timeout_ms = session_timeout_ms
         self._rebalance_timeout_ms = rebalance_timeout_ms
         self._instance_id = instance_id
-        self._consumer = Consumer(cluster)
+        self._read_committed = read_committed
+        self._consumer = Consumer(cluster, read_committed=read_committed)
+        self._settled: dict[Place, int] = {}
         self._generation = -1
         self._member_id = ""
         self._heart: _Heart | None = None
@@ -93,6 +97,11 @@ class GroupConsumer:
     def positions(self) -> dict[Place, int]:
         """The offset that is read next in each of our partitions."""
         return self._consumer.positions
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether there is something to commit, be it only places that hold nothing to show."""
+        return any(self._settled.get(at) != offset for at, offset in self.positions.items())
 
     def poll(self, timeout_s: float = 1.0) -> list[Message]:
         """Return what our partitions have; join or rejoin the group first if that is due.
@@ -150,6 +159,7 @@ class GroupConsumer:
             if error.code in REJOIN and self._heart is not None:
                 self._heart.rejoin.set()
             raise
+        self._settled |= ours
 
     def close(self) -> None:
         """Leave the group, so that others take over at once."""
@@ -204,7 +214,8 @@ class GroupConsumer:
                     self._cluster.forget_coordinator(self._group)
                 time.sleep(_RETRY_PAUSE_S)
         committed = admin.committed_offsets(self._cluster, self._group) if assigned else {}
-        self._consumer.assign(self._start_positions(assigned, committed))
+        self._settled = self._start_positions(assigned, committed)
+        self._consumer.assign(self._settled)
         self._heart = _Heart(
             self._cluster,
             messages.HeartbeatRequest(
@@ -281,7 +292,7 @@ class GroupConsumer:
     ) -> dict[Place, int]:
         fresh = [place for place in places if place not in committed]
         where = admin.EARLIEST if self._from_start else admin.LATEST
-        begin = admin.list_offsets(self._cluster, dict.fromkeys(fresh, where)) if fresh else {}
+        begin = self._list_offsets(fresh, where) if fresh else {}
         return {place: committed.get(place, begin.get(place, 0)) for place in places}
 
     def _leave_gone_offsets(self) -> None:
@@ -289,12 +300,17 @@ class GroupConsumer:
         positions = self._consumer.positions
         first = admin.list_offsets(self._cluster, dict.fromkeys(positions, admin.EARLIEST))
         end = admin.list_offsets(self._cluster, dict.fromkeys(positions, admin.LATEST))
-        edge = first if self._from_start else end
+        edge = first if self._from_start else self._list_offsets(positions, admin.LATEST)
         for place, offset in positions.items():
             if offset < first[place]:
                 self._consumer.seek(place, first[place])
             elif offset > end[place]:
                 self._consumer.seek(place, edge[place])
+
+    def _list_offsets(self, places: Iterable[Place], where: int) -> dict[Place, int]:
+        return admin.list_offsets(
+            self._cluster, dict.fromkeys(places, where), read_committed=self._read_committed
+        )
 
     def _is_away_too_long(self) -> bool:
         """Note that no broker answers; tell whether that has lasted for the whole time-out."""
