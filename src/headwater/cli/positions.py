@@ -108,21 +108,56 @@ def places_of(topic: TopicInfo, partition: int | None = None) -> list[Place]:
     return [(topic.name, number) for number in numbers if partition in {None, number}]
 
 
-def resolve(cluster: Cluster, places: Sequence[Place], position: Position) -> Resolved:
-    """Return the offset that a position means in each partition."""
+def resolve(
+    cluster: Cluster,
+    places: Sequence[Place],
+    position: Position,
+    *,
+    read_committed: bool = False,
+) -> Resolved:
+    """Return the offset that a position means in each partition.
+
+    For readers of committed data the end is the last stable offset, as for Kafka's consumers.
+    """
     if not places:
         return Resolved({})
     if position.kind is Kind.EARLIEST:
         return Resolved(admin.list_offsets(cluster, dict.fromkeys(places, EARLIEST)))
     if position.kind is Kind.LATEST:
-        return Resolved(admin.list_offsets(cluster, dict.fromkeys(places, LATEST)))
+        return Resolved(_end(cluster, places, read_committed=read_committed))
     if position.kind is Kind.TIME:
         return Resolved(admin.list_offsets(cluster, dict.fromkeys(places, position.number)))
     if position.kind is Kind.BEFORE_END:
         first = admin.list_offsets(cluster, dict.fromkeys(places, EARLIEST))
-        end = admin.list_offsets(cluster, dict.fromkeys(places, LATEST))
+        end = _end(cluster, places, read_committed=read_committed)
         return Resolved({at: max(first[at], end[at] - position.number) for at in places})
     return _within(cluster, dict.fromkeys(places, position.number))
+
+
+def resolve_end(
+    cluster: Cluster, places: Sequence[Place], position: Position, *, read_committed: bool
+) -> Resolved:
+    """Return where a range ends, for readers of committed data before what is still open.
+
+    Only what an open transaction holds back is reported: it will be there later, and no reader
+    could tell that it is missing.
+    """
+    if not read_committed:
+        return Resolved(resolve(cluster, places, position).offsets)
+    if position.kind is Kind.BEFORE_END:
+        return Resolved(resolve(cluster, places, position, read_committed=True).offsets)
+    # In this order: all that was there at first is stable by then, unless a transaction is open.
+    wanted = resolve(cluster, places, position).offsets
+    stable = _end(cluster, places, read_committed=True)
+    return Resolved(
+        {at: min(offset, stable[at]) for at, offset in wanted.items()},
+        [
+            f"{topic}-{number} is read to offset {stable[topic, number]}, not {offset}: a "
+            "transaction is open there"
+            for (topic, number), offset in wanted.items()
+            if stable[topic, number] < offset
+        ],
+    )
 
 
 def shift(
@@ -139,6 +174,11 @@ def shift(
                 f"nothing was ever committed in {topic}-{number}: say where to begin with --to"
             )
     return _within(cluster, {place: offsets[place] + by for place in places})
+
+
+def _end(cluster: Cluster, places: Sequence[Place], *, read_committed: bool) -> dict[Place, int]:
+    latest = dict.fromkeys(places, LATEST)
+    return admin.list_offsets(cluster, latest, read_committed=read_committed)
 
 
 def _within(cluster: Cluster, wanted: Mapping[Place, int]) -> Resolved:

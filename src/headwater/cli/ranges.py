@@ -45,6 +45,7 @@ class RangeReader:
         ends: Mapping[Place, int] | None,
         *,
         on_loss: Callable[[str], None],
+        read_committed: bool = True,
     ) -> None:
         """Take the first offset of each partition and, if there is an end, those behind the last.
 
@@ -53,11 +54,13 @@ class RangeReader:
             starts: What to read, from which offset on.
             ends: Where to stop, or None to wait for more.
             on_loss: Is told when records were removed before they were read.
+            read_committed: Whether records of open and aborted transactions are left out; then
+                no end may lie behind the last stable offset (`positions.resolve_end`).
         """
         self._cluster = cluster
         self._ends = ends
         self._on_loss = on_loss
-        self._consumer = Consumer(cluster)
+        self._consumer = Consumer(cluster, read_committed=read_committed)
         self._consumer.assign(starts)
         self._drop_finished()
         self.scanned = 0
@@ -67,6 +70,13 @@ class RangeReader:
     def done(self) -> bool:
         """Whether every partition has been read to its end."""
         return self._ends is not None and not self._consumer.positions
+
+    @property
+    def offsets_left(self) -> int:
+        """How many offsets lie before the ends, whether or not there are records at them."""
+        if self._ends is None:
+            return 0
+        return sum(self._ends[at] - offset for at, offset in self._consumer.positions.items())
 
     def read(self, timeout_s: float = 1.0) -> list[Message]:
         """Return the next records; none when nothing came in time.

@@ -1,8 +1,9 @@
 """`headwater replay`: a range of a topic into a topic of its own.
 
 This file alone decides what a replay keeps: key, value, headers, timestamp and, where the target
-has as many partitions, the partition with its order. The source is only read, so an experiment on
-the copy risks nothing.
+has as many partitions, the partition with its order. Only committed data is copied: a copy has no
+transactions, so what was aborted or is still open would become real in it. The source is only read,
+so an experiment on the copy risks nothing.
 """
 
 import click
@@ -66,34 +67,33 @@ def replay(  # noqa: PLR0913 - one argument per option
 ) -> None:
     """Copy a range of SOURCE, by time or offset, into another topic.
 
-    Keys, values, headers and timestamps are kept, and partitions where there are as many.
+    Keys, values, headers and timestamps are kept, and partitions where there are as many. Of
+    transactions only what was committed is copied; the range ends before one that is still open.
     """
     if source == target:
         raise click.UsageError("a topic cannot be replayed into itself")
     predicate = condition(where)
     info = session.topic(source)
     places = positions.places_of(info, partition)
-    ends = positions.resolve(session.cluster, places, positions.parse(end)).offsets
-    starts = positions.resolve(session.cluster, places, positions.parse(start))
-    for moved in starts.moved:
+    to = positions.resolve_end(session.cluster, places, positions.parse(end), read_committed=True)
+    starts = positions.resolve(session.cluster, places, positions.parse(start), read_committed=True)
+    for moved in starts.moved + to.moved:
         output.remark("note", moved, as_json=session.as_json)
     _prepare_target(session, info, target, parse_configs(pairs), append=append)
     same_partitions = len(session.cluster.topic(target).partitions) == len(info.partitions)
     reader = RangeReader(
         session.cluster,
         starts.offsets,
-        ends,
+        to.offsets,
         on_loss=lambda text: output.remark("warning", text, as_json=session.as_json),
     )
-    total = sum(max(0, ends[place] - starts.offsets[place]) for place in places)
     try:
         copied = _copy(
             reader,
             Producer(session.cluster, codec=Codec.NONE),
             target,
             predicate,
-            Progress(f"{source} -> {target}", unit="records", quiet=quiet),
-            total=total,
+            Progress(f"{source} -> {target}", unit="offsets", quiet=quiet),
             same_partitions=same_partitions,
         )
     except KeyboardInterrupt:
@@ -148,10 +148,10 @@ def _copy(
     predicate: Predicate | None,
     bar: Progress,
     *,
-    total: int,
     same_partitions: bool,
 ) -> int:
     copied = 0
+    total = reader.offsets_left
     try:
         while not reader.done:
             for message in reader.read():
@@ -166,7 +166,7 @@ def _copy(
                     timestamp_ms=message.timestamp_ms,
                 )
                 copied += 1
-            bar.show(reader.scanned, total)
+            bar.show(total - reader.offsets_left, total)
         producer.flush()
     finally:
         bar.close()

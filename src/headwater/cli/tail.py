@@ -35,6 +35,7 @@ Render = Callable[[Message], bytes]
         "headwater tail orders -e --where \"value.qty > 1 and key like 'order-%'\"",
         "headwater tail orders -e -f '%p %o %k %s\\n'",
         "headwater tail orders --group billing          # as a member, offsets committed",
+        "headwater tail orders -e --uncommitted         # with open and aborted transactions",
     )
 )
 @click.argument("topics", metavar="TOPIC...", nargs=-1, required=True)
@@ -57,6 +58,11 @@ Render = Callable[[Message], bytes]
 @click.option("-f", "--format", "text_format", metavar="TEXT", help=formats.DIRECTIVES)
 @click.option("-v", "--verbose", is_flag=True, help=f"Short for -f '{_VERBOSE}'.")
 @click.option("-g", "--group", metavar="NAME", help="Read as a member of a consumer group.")
+@click.option(
+    "--uncommitted",
+    is_flag=True,
+    help="Show what open and aborted transactions wrote, too.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="No summary.")
 @with_session
 def tail(  # noqa: PLR0913 - one argument per option
@@ -72,9 +78,13 @@ def tail(  # noqa: PLR0913 - one argument per option
     text_format: str | None,
     verbose: bool,
     group: str | None,
+    uncommitted: bool,
     quiet: bool,
 ) -> int:
-    """Read records of TOPIC, old ones or as they come."""
+    """Read records of TOPIC, old ones or as they come.
+
+    Of transactions only what was committed is shown, once all before it has ended.
+    """
     if exit_at_end and end is not None:
         raise click.UsageError("-e and --to exclude each other")
     if sum([session.as_json, text_format is not None, verbose]) > 1:
@@ -85,9 +95,13 @@ def tail(  # noqa: PLR0913 - one argument per option
     if group is not None:
         if partition is not None:
             raise click.UsageError("a group decides itself which partitions it reads: no -p")
-        source: _Source = _GroupSource(session, group, topics, begin, bound)
+        source: _Source = _GroupSource(
+            session, group, topics, begin, bound, read_committed=not uncommitted
+        )
     else:
-        source = _RangeSource(session, topics, partition, begin, bound)
+        source = _RangeSource(
+            session, topics, partition, begin, bound, read_committed=not uncommitted
+        )
     interrupted = False
     try:
         _show_all(source, shown)
@@ -174,6 +188,20 @@ class _Source(Protocol):
     def close(self) -> None: ...
 
 
+def _ends(
+    session: Session, places: list[Place], bound: str | None, *, read_committed: bool
+) -> dict[Place, int] | None:
+    """Return where to stop, and say what is left out because it is still open."""
+    if bound is None:
+        return None
+    to = positions.resolve_end(
+        session.cluster, places, positions.parse(bound), read_committed=read_committed
+    )
+    for held_back in to.moved:
+        output.remark("note", held_back, as_json=session.as_json)
+    return to.offsets
+
+
 class _RangeSource:
     """Partitions read by ourselves."""
 
@@ -184,6 +212,8 @@ class _RangeSource:
         partition: int | None,
         begin: str,
         bound: str | None,
+        *,
+        read_committed: bool,
     ) -> None:
         places = [
             place
@@ -192,16 +222,19 @@ class _RangeSource:
         ]
         cluster = session.cluster
         # The end is looked up first: what is written in between belongs to those who follow.
-        to = None if bound is None else positions.resolve(cluster, places, positions.parse(bound))
-        starts = positions.resolve(cluster, places, positions.parse(begin))
+        ends = _ends(session, places, bound, read_committed=read_committed)
+        starts = positions.resolve(
+            cluster, places, positions.parse(begin), read_committed=read_committed
+        )
         for moved in starts.moved:
             output.remark("note", moved, as_json=session.as_json)
         self.scanned = self.lost = 0
         self._reader = RangeReader(
             cluster,
             starts.offsets,
-            None if to is None else to.offsets,
+            ends,
             on_loss=lambda text: output.remark("warning", text, as_json=session.as_json),
+            read_committed=read_committed,
         )
 
     @property
@@ -231,6 +264,8 @@ class _GroupSource:
         topics: tuple[str, ...],
         begin: str,
         bound: str | None,
+        *,
+        read_committed: bool,
     ) -> None:
         position = positions.parse(begin)
         if position.kind not in {Kind.EARLIEST, Kind.LATEST}:
@@ -241,11 +276,13 @@ class _GroupSource:
         places = [
             place for name in topics for place in positions.places_of(session.topic(name), None)
         ]
-        self._ends: dict[Place, int] | None = None
-        if bound is not None:
-            self._ends = positions.resolve(session.cluster, places, positions.parse(bound)).offsets
+        self._ends = _ends(session, places, bound, read_committed=read_committed)
         self._member = GroupConsumer(
-            session.cluster, group, topics, from_start=position.kind is Kind.EARLIEST
+            session.cluster,
+            group,
+            topics,
+            from_start=position.kind is Kind.EARLIEST,
+            read_committed=read_committed,
         )
         self._joined = False
         self._as_json = session.as_json
@@ -265,6 +302,8 @@ class _GroupSource:
 
     def shown(self, unshown: Mapping[Place, int]) -> None:
         """Commit all that was read, but of what was left over only what lies before it."""
+        if not self._member.has_moved:
+            return
         try:
             self._member.commit({**self._member.positions, **unshown})
         except KafkaError as error:
@@ -285,8 +324,8 @@ def _show_all(source: _Source, shown: _Shown) -> None:
             if not shown.add(message):
                 unshown.setdefault((message.topic, message.partition), message.offset)
         shown.flush()
-        if messages:
-            source.shown(unshown)
+        # Without messages, too: a place may have moved over markers and what was aborted.
+        source.shown(unshown)
 
 
 def _summary(topics: tuple[str, ...], source: _Source, shown: _Shown, *, filtered: bool) -> str:
