@@ -65,8 +65,13 @@ def test_a_dry_run_sets_nothing(cli: Runner, name: str) -> None:
         (["producer_rate=1", "--client", "c"], "producer_byte_rate"),
         (["nonsense=1", "--client", "c"], "request_percentage"),
         (["producer_byte_rate=1", "--client", "c", "--any-client"], "either"),
-        (["connection_creation_rate=1", "--client", "c"], "connection_creation_rate"),
-        (["request_percentage=0", "--client", "c"], "greater than 0"),
+        (["connection_creation_rate=1", "--client", "c"], "goes with --ip ADDRESS or --any-ip"),
+        (["producer_byte_rate=1", "--ip", "10.0.0.7"], "goes with --client or --user"),
+        (["connection_creation_rate=1", "--ip", "10.0.0.777"], "such as --ip 10.0.0.7"),
+        (["request_percentage=0", "--client", "c"], "more than 0"),
+        (["producer_byte_rate=0", "--client", "c"], "more than 0"),
+        (["producer_byte_rate=-5", "--client", "c"], "more than 0"),
+        (["consumer_byte_rate=0KiB", "--client", "c"], "more than 0"),
     ],
 )
 def test_what_cannot_be_set(cli: Runner, arguments: list[str], told: str) -> None:

@@ -180,7 +180,17 @@ def test_a_misspelt_topic_is_guessed(cli: Runner, name: str) -> None:
 
 
 def test_the_brokers_own_topics_are_left_alone(cli: Runner) -> None:
-    for command in (["create"], ["rm", "--yes"]):
-        refused = cli.run("topic", command[0], "__consumer_offsets", *command[1:])
-        assert refused.code == Exit.NOT_ALLOWED
-        assert "headwater group rm" in refused.stderr
+    for name, way in (
+        ("__consumer_offsets", "headwater group rm"),
+        ("__transaction_state", "headwater doctor"),
+    ):
+        for command in (
+            ["topic", "create", name],
+            ["topic", "rm", name, "--yes"],
+            ["topic", "trim", name, "--before", "end", "--yes"],
+            ["produce", name],
+        ):
+            refused = cli.run(*command)
+            assert refused.code == Exit.NOT_ALLOWED
+            assert f"{name} is the broker's own" in refused.stderr
+            assert way in refused.stderr

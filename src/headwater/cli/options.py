@@ -93,6 +93,29 @@ def topic_not_found(name: str, known: Mapping[str, object]) -> CommandError:
     return CommandError(Exit.NOT_FOUND, "TOPIC_NOT_FOUND", message, hint=hint)
 
 
+# What helps whoever wants to change one by hand.
+_INTERNAL_TOPICS = {
+    "__consumer_offsets": "to forget one group's offsets: headwater group rm GROUP",
+    "__transaction_state": (
+        "ids that nobody uses expire by themselves (transactional.id.expiration.ms); "
+        "which transactions are open: headwater doctor"
+    ),
+    "__share_group_state": "look at it with: headwater topic ls --all",
+}
+
+
+def leave_internal_alone(*names: str) -> None:
+    """Refuse topics that a broker keeps for itself: groups or transactions would be lost."""
+    for name in names:
+        if name in _INTERNAL_TOPICS:
+            raise CommandError(
+                Exit.NOT_ALLOWED,
+                "INTERNAL_TOPIC",
+                f"{name} is the broker's own, made and kept by it",
+                hint=_INTERNAL_TOPICS[name],
+            )
+
+
 class Number(click.ParamType):  # type: ignore[type-arg]  # generic in newer versions only
     """A number that is large enough; unlike click's own ranges it keeps help texts quiet."""
 

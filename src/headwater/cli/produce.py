@@ -18,7 +18,14 @@ from headwater.base.record.codecs import Codec
 from headwater.cli import formats, output
 from headwater.cli.errors import CommandError, Exit
 from headwater.cli.formats import Entry
-from headwater.cli.options import Number, Session, examples, parse_pairs, with_session
+from headwater.cli.options import (
+    Number,
+    Session,
+    examples,
+    leave_internal_alone,
+    parse_pairs,
+    with_session,
+)
 from headwater.cli.progress import Progress
 from headwater.delivery.client import admin
 from headwater.delivery.client.errors import BrokerUnreachableError
@@ -85,6 +92,7 @@ def produce(  # noqa: PLR0913 - one argument per option
     With --json each line is a record as `headwater tail --json` writes it: key, payload, headers
     and ts are kept.
     """
+    leave_internal_alone(topic)
     _check_topic(session, topic, create=create)
     if session.as_json:
         if key is not None or key_separator is not None or headers:

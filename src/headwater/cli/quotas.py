@@ -4,8 +4,9 @@ This file alone decides how people name those whom a quota is for, and in which 
 write it. What may be set is the broker's affair.
 """
 
+import ipaddress
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import click
@@ -25,7 +26,8 @@ _KEYS = (
     "controller_mutation_rate",
     "connection_creation_rate",
 )
-_SIZE = Setting("bytes", Kind.LONG, None, "The bytes of a rate.", low=1)
+_SIZE = Setting("bytes", Kind.LONG, None, "The bytes of a rate.")
+_PER_ADDRESS = "connection_creation_rate"
 _ANY = "(any)"
 
 _SET_HELP = """Limit a client, a user or an address.
@@ -93,7 +95,29 @@ def _parsed(key: str, text: str) -> float:
     if not math.isfinite(value):
         example = "10MiB" if key in _BYTE_RATES else "5"
         raise click.UsageError(f"{key}={text}: write a number, such as {key}={example}")
+    if value <= 0:
+        raise click.UsageError(
+            f"{key}={text}: a quota is more than 0; to take one away: headwater quota clear"
+        )
     return value
+
+
+def _check_fits(keys: Iterable[str], entity: Entity) -> None:
+    """Refuse what is counted by address for others, and the other way round."""
+    for key in keys:
+        if (key == _PER_ADDRESS) != ("ip" in entity):
+            raise click.UsageError(
+                f"{_PER_ADDRESS} goes with --ip ADDRESS or --any-ip"
+                if key == _PER_ADDRESS
+                else f"{key} goes with --client or --user; with --ip goes {_PER_ADDRESS} alone"
+            )
+
+
+def _is_address(text: str | None) -> bool:
+    try:
+        return text is None or bool(ipaddress.ip_address(text))
+    except ValueError:
+        return False
 
 
 @click.group(
@@ -148,7 +172,15 @@ def set_quota(*, session: Session, pairs: tuple[str, ...], dry_run: bool, **whom
     entity = _entity(whom)
     given = parse_pairs(pairs, "quota")
     values: dict[str, float | None] = {key: _parsed(key, text) for key, text in given.items()}
-    alter_quotas(session.cluster, entity, values, validate_only=dry_run)
+    _check_fits(values, entity)
+    try:
+        alter_quotas(session.cluster, entity, values, validate_only=dry_run)
+    except KafkaError as error:
+        # Whether a host name will do is the broker's to say: Apache Kafka looks it up.
+        if _is_address(entity.get("ip")):
+            raise
+        hint = "write an address, such as --ip 10.0.0.7 or --ip ::1"
+        raise CommandError(Exit.USAGE, error.code.name, error.message, hint=hint) from error
     document = {"entity": entity, "values": values, "dry_run": dry_run}
     done = "could be set" if dry_run else "set"
     keys = ", ".join(f"{key} {_shown(key, value)}" for key, value in values.items() if value)

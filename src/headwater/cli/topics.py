@@ -9,12 +9,18 @@ import click
 from headwater.base.errors import ErrorCode, KafkaError
 from headwater.cli import output, positions
 from headwater.cli.errors import CommandError, Exit
-from headwater.cli.options import Number, Session, examples, parse_configs, want_yes, with_session
+from headwater.cli.options import (
+    Number,
+    Session,
+    examples,
+    leave_internal_alone,
+    parse_configs,
+    want_yes,
+    with_session,
+)
 from headwater.delivery.client import admin
 from headwater.delivery.client.admin import EARLIEST, LATEST, TOPIC_RESOURCE
 from headwater.delivery.client.cluster import Place, TopicInfo
-
-_INTERNAL = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 
 # Where a config comes from, by DescribeConfigs' numbers.
 _SOURCES = {
@@ -167,7 +173,7 @@ def create(
     dry_run: bool,
 ) -> None:
     """Create topics."""
-    _leave_internal_alone(names)
+    leave_internal_alone(*names)
     configs = parse_configs(pairs)
     results: list[dict[str, object]] = []
     for name in names:
@@ -293,7 +299,7 @@ def add_partitions(*, session: Session, name: str, total: int) -> None:
 @with_session
 def remove(*, session: Session, names: tuple[str, ...], yes: bool) -> None:
     """Delete topics with all their records."""
-    _leave_internal_alone(names)
+    leave_internal_alone(*names)
     topics = [session.topic(name) for name in names]
     places = _places(*topics)
     first = admin.list_offsets(session.cluster, dict.fromkeys(places, EARLIEST))
@@ -330,6 +336,7 @@ def remove(*, session: Session, names: tuple[str, ...], yes: bool) -> None:
 @with_session
 def trim(*, session: Session, name: str, before: str, partition: int | None, yes: bool) -> None:
     """Remove the oldest records of a topic."""
+    leave_internal_alone(name)
     places = positions.places_of(session.topic(name), partition)
     bound = positions.parse(before)
     first = admin.list_offsets(session.cluster, dict.fromkeys(places, EARLIEST))
@@ -354,15 +361,3 @@ def trim(*, session: Session, name: str, before: str, partition: int | None, yes
     )
     if not yes:
         output.note(f"{output.count(removed, 'record')} would go; do it with --yes")
-
-
-def _leave_internal_alone(names: tuple[str, ...]) -> None:
-    """Refuse topics that a broker keeps for itself: all groups would lose their offsets."""
-    for name in names:
-        if name in _INTERNAL:
-            raise CommandError(
-                Exit.NOT_ALLOWED,
-                "INTERNAL_TOPIC",
-                f"{name} is the broker's own, made and kept by it",
-                hint="to forget one group's offsets: headwater group rm GROUP",
-            )
