@@ -74,11 +74,12 @@ def status(*, session: Session, data: str) -> None:
         "groups": _counted(groups),
     }
     if transactions is not None:
-        shown_facts["transactions"] = _counted(transactions)
+        shown_facts["transactional ids"] = _counted(transactions)
     if quotas is not None:
         shown_facts["quotas"] = quotas
     state = "on" if compaction.enabled else "off"
-    shown_facts["compaction"] = f"{state}, {output.count(compaction.topics, 'topic')} ask for it"
+    asking = "1 topic asks" if compaction.topics == 1 else f"{compaction.topics:,} topics ask"
+    shown_facts["compaction"] = f"{state}, {asking} for it (internal ones always do)"
     if features:
         shown_facts["features"] = ", ".join(f"{name} {level}" for name, level in features.items())
     output.facts(shown_facts)

@@ -5,6 +5,7 @@ answer is then None.
 """
 
 from collections import Counter
+from collections.abc import Collection
 from typing import NamedTuple
 
 from headwater.base.errors import ErrorCode, KafkaError
@@ -47,7 +48,7 @@ class Compaction(NamedTuple):
 
     Attributes:
         enabled: Whether every broker does it at all.
-        topics: How many topics ask for it.
+        topics: How many topics ask for it, without the brokers' own.
     """
 
     enabled: bool
@@ -56,20 +57,35 @@ class Compaction(NamedTuple):
 
 def compaction(cluster: Cluster) -> Compaction:
     """Look up who compacts what."""
+    topics = cluster.topics()
+    compacted = compacted_topics(cluster, [name for name in topics if not topics[name].internal])
     resource = messages.DescribeConfigsRequest.DescribeConfigsResource
-    topics = [resource(admin.TOPIC_RESOURCE, name, [_CLEANUP_POLICY]) for name in cluster.topics()]
-    policies = cluster.any().call(messages.DescribeConfigsRequest(topics)).results if topics else []
     cleaners = []
     for node_id in cluster.brokers:
         wanted = resource(admin.BROKER_RESOURCE, str(node_id), [_CLEANER])
         cleaners += cluster.broker(node_id).call(messages.DescribeConfigsRequest([wanted])).results
-    for result in (*policies, *cleaners):
+    for result in cleaners:
         _check(result.error_code, result.error_message or "configs cannot be read")
     return Compaction(
         # Brokers without the switch always do it.
         all(config.value != "false" for result in cleaners for config in result.configs),
-        sum("compact" in (config.value or "") for result in policies for config in result.configs),
+        len(compacted),
     )
+
+
+def compacted_topics(cluster: Cluster, names: Collection[str]) -> set[str]:
+    """Return which of the topics keep the latest record of each key alone."""
+    resource = messages.DescribeConfigsRequest.DescribeConfigsResource
+    topics = [resource(admin.TOPIC_RESOURCE, name, [_CLEANUP_POLICY]) for name in names]
+    policies = cluster.any().call(messages.DescribeConfigsRequest(topics)).results if topics else []
+    for result in policies:
+        _check(result.error_code, result.error_message or "configs cannot be read")
+    return {
+        result.resource_name
+        for result in policies
+        for config in result.configs
+        if "compact" in (config.value or "")
+    }
 
 
 def quota_count(cluster: Cluster) -> int | None:
