@@ -88,6 +88,22 @@ def test_ls_is_a_table_for_people(cli: Runner, name: str) -> None:
     assert [name, "2", "1", "0", "0", "B"] in [row.split() for row in rows]
 
 
+def test_records_of_a_compacted_topic_are_an_approximation(cli: Runner, name: str) -> None:
+    cli.ok("topic", "create", name, "-c", "cleanup.policy=compact")
+    cli.ok("produce", name, "-k", "a", stdin=b"1\n" * 3)
+    (row,) = [row.split() for row in cli.ok("topic", "ls").lines if row.startswith(f"{name} ")]
+    assert row[3] == "~3"
+    assert cli.ok("topic", "describe", name).lines[-1].split()[5] == "~3"
+    # Programs get the number, and know what it is.
+    (found,) = [
+        topic
+        for topic in cli.ok("topic", "ls", "--json").json()["topics"]
+        if topic["topic"] == name
+    ]
+    assert found["records"] == 3
+    assert cli.ok("topic", "describe", name, "--json").json()["partitions"][0]["records"] == 3
+
+
 def test_describe_shows_partitions_and_own_configs(cli: Runner, name: str) -> None:
     cli.ok("topic", "create", name, "-p", "2", "-c", "retention.ms=1h")
     cli.ok("produce", name, "-p", "1", stdin=b"a\nb\n")

@@ -149,7 +149,9 @@ def _cell(cell: Cell) -> str:
 
 
 def _is_amount(cell: Cell) -> bool:
-    return isinstance(cell, str) and cell[:1].isdigit() and cell.endswith(("B", "iB", "ms", "%"))
+    if not isinstance(cell, str):
+        return False
+    return cell.startswith("~") or (cell[:1].isdigit() and cell.endswith(("B", "iB", "ms", "%")))
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:

@@ -18,7 +18,7 @@ from headwater.cli.options import (
     want_yes,
     with_session,
 )
-from headwater.delivery.client import admin
+from headwater.delivery.client import admin, enabled
 from headwater.delivery.client.admin import EARLIEST, LATEST, TOPIC_RESOURCE
 from headwater.delivery.client.cluster import Place, TopicInfo
 
@@ -50,6 +50,11 @@ def _places(*topics: TopicInfo) -> list[Place]:
     return [(each.name, partition.number) for each in topics for partition in each.partitions]
 
 
+def _shown_records(number: int, *, about: bool) -> output.Cell:
+    """Return how many there are; offsets of records that compaction removed are counted too."""
+    return f"~{number:,}" if about and number else number
+
+
 # --- looking ------------------------------------------------------------------------------------
 
 
@@ -57,7 +62,11 @@ def _places(*topics: TopicInfo) -> list[Place]:
 @click.option("-a", "--all", "internal", is_flag=True, help="Internal topics too.")
 @with_session
 def list_topics(*, session: Session, internal: bool) -> None:
-    """List topics with what they hold."""
+    """List topics with what they hold.
+
+    Records are counted by offsets, from the first to the end. What compaction removed and the
+    markers of transactions count too, so there may be fewer: ~ marks topics that are compacted.
+    """
     cluster = session.cluster
     topics = [each for each in cluster.topics().values() if internal or not each.internal]
     topics.sort(key=lambda each: each.name)
@@ -65,6 +74,7 @@ def list_topics(*, session: Session, internal: bool) -> None:
     places = _places(*topics)
     first = admin.list_offsets(cluster, dict.fromkeys(places, EARLIEST))
     end = admin.list_offsets(cluster, dict.fromkeys(places, LATEST))
+    compacted = enabled.compacted_topics(cluster, [each.name for each in topics])
     rows: list[dict[str, str | int]] = [
         {
             "topic": each.name,
@@ -80,7 +90,16 @@ def list_topics(*, session: Session, internal: bool) -> None:
     elif rows:
         output.table(
             ["TOPIC", "PARTITIONS", "REPLICAS", "RECORDS", "SIZE"],
-            [[*list(row.values())[:-1], output.bytes_text(int(row["bytes"]))] for row in rows],
+            [
+                [
+                    row["topic"],
+                    row["partitions"],
+                    row["replicas"],
+                    _shown_records(int(row["records"]), about=row["topic"] in compacted),
+                    output.bytes_text(int(row["bytes"])),
+                ]
+                for row in rows
+            ],
         )
     else:
         output.note("no topics yet; create one with: headwater topic create NAME")
@@ -92,7 +111,10 @@ def list_topics(*, session: Session, internal: bool) -> None:
 @click.argument("name", metavar="TOPIC")
 @with_session
 def describe(*, session: Session, name: str) -> None:
-    """Show a topic's partitions and its own configs."""
+    """Show a topic's partitions and its own configs.
+
+    Records are counted as in headwater topic ls: by offsets, ~ where the topic is compacted.
+    """
     cluster = session.cluster
     info = session.topic(name)
     places = _places(info)
@@ -101,6 +123,9 @@ def describe(*, session: Session, name: str) -> None:
     end = admin.list_offsets(cluster, dict.fromkeys(places, LATEST))
     configs = admin.describe_configs(cluster, TOPIC_RESOURCE, name)
     own = {config.name: config.value for config in configs if config.source == _OWN}
+    compacted = any(
+        config.name == "cleanup.policy" and "compact" in (config.value or "") for config in configs
+    )
     rows = [
         {
             "partition": each.number,
@@ -136,7 +161,7 @@ def describe(*, session: Session, name: str) -> None:
                 ",".join(map(str, each.replicas)),
                 first[name, each.number],
                 end[name, each.number],
-                end[name, each.number] - first[name, each.number],
+                _shown_records(end[name, each.number] - first[name, each.number], about=compacted),
                 output.bytes_text(sizes.get((name, each.number), 0)),
             ]
             for each in info.partitions
