@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError as ForeignError
 from confluent_kafka import Producer as ForeignProducer
 from confluent_kafka import TopicPartition
 
+from headwater.base.errors import ErrorCode, KafkaError
 from headwater.delivery.client import admin
 from headwater.delivery.client.cluster import Cluster
 from headwater.delivery.client.consumer import Consumer, Message
@@ -97,6 +98,37 @@ def test_a_member_commits_over_what_it_is_not_shown(
         member.commit()
         assert (moved_before, member.has_moved) == (True, False)
     assert admin.committed_offsets(cluster, name) == {(name, 0): 2}
+
+
+def test_a_member_waits_for_offsets_that_a_transaction_commits(
+    cluster: Cluster, bootstrap: str, name: str
+) -> None:
+    """Whoever reads committed data must not do again what is just being committed."""
+    admin.create_topic(cluster, name)
+    producer = transactional(bootstrap, name)
+    for value in ("done", "to do"):
+        producer.begin_transaction()
+        write(producer, name, value)
+        producer.commit_transaction(60)
+    wait_until_stable(cluster, name, 4)
+    worker = ForeignConsumer({"bootstrap.servers": bootstrap, "group.id": name})
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction(
+        [TopicPartition(name, 0, 2)], worker.consumer_group_metadata(), 60
+    )
+    worker.close()
+    with Cluster(bootstrap, timeout_s=0.5) as hasty:
+        member = GroupConsumer(hasty, name, [name], read_committed=True)
+        with pytest.raises(KafkaError) as unstable:
+            member.poll()
+        assert unstable.value.code == ErrorCode.UNSTABLE_OFFSET_COMMIT
+        member.close()
+    producer.commit_transaction(60)
+    found: list[Message] = []
+    with GroupConsumer(cluster, name, [name], read_committed=True) as member:
+        while not found:
+            found = member.poll()
+    assert [message.value for message in found] == [b"to do"]
 
 
 @pytest.mark.parametrize("read_committed", [True, False])

@@ -338,20 +338,44 @@ def _describe_modern_group(coordinator: Connection, group: str) -> GroupInfo | N
     return GroupInfo(group, answer.group_state, "consumer", answer.assignor_name, members)
 
 
-def committed_offsets(cluster: Cluster, group: str) -> dict[Place, int]:
-    """Return every offset that a group has committed."""
+def committed_offsets(
+    cluster: Cluster,
+    group: str,
+    places: Iterable[Place] | None = None,
+    *,
+    require_stable: bool = False,
+) -> dict[Place, int]:
+    """Return the offsets that a group has committed.
+
+    Args:
+        cluster: Where from.
+        group: Whose.
+        places: Of which partitions; None for all that it has committed.
+        require_stable: Whether to wait for transactions that are committing others; only those
+            who name their partitions wait for the first offset there, too.
+    """
+    topics = None
+    if places is not None:
+        topics = [
+            messages.OffsetFetchRequest.OffsetFetchRequestTopic(topic, list(numbers))
+            for topic, numbers in _by_topic(places).items()
+        ]
 
     def ask(coordinator: Connection) -> Any:  # noqa: ANN401 - an OffsetFetchResponse
         # Version 7 asks for one group at a time.
-        request = messages.OffsetFetchRequest(group_id=group, topics=None)
+        request = messages.OffsetFetchRequest(
+            group_id=group, topics=topics, require_stable=require_stable
+        )
         response = coordinator.call(request, version_max=7)
         _check(response.error_code, f"group {group!r}")
+        for topic in response.topics:
+            for each in topic.partitions:
+                _check(each.error_code, f"{topic.name}-{each.partition_index}")
         return response
 
     offsets = {}
     for topic in _ask_coordinator(cluster, group, ask).topics:
         for each in topic.partitions:
-            _check(each.error_code, f"{topic.name}-{each.partition_index}")
             if each.committed_offset != _NO_OFFSET:
                 offsets[topic.name, each.partition_index] = each.committed_offset
     return offsets

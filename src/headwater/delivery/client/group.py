@@ -213,9 +213,7 @@ class GroupConsumer:
                 }:
                     self._cluster.forget_coordinator(self._group)
                 time.sleep(_RETRY_PAUSE_S)
-        committed = admin.committed_offsets(self._cluster, self._group) if assigned else {}
-        self._settled = self._start_positions(assigned, committed)
-        self._consumer.assign(self._settled)
+        # It beats first: where to begin may have to wait for somebody's transaction.
         self._heart = _Heart(
             self._cluster,
             messages.HeartbeatRequest(
@@ -223,6 +221,12 @@ class GroupConsumer:
             ),
             self._session_timeout_ms / 1000 / _HEARTBEATS_PER_SESSION,
         )
+        try:
+            self._settled = self._start_positions(assigned)
+        except BaseException:
+            self._stop_heart()
+            raise
+        self._consumer.assign(self._settled)
 
     def _join_once(self) -> list[Place]:
         response = self._send_join()
@@ -287,9 +291,12 @@ class GroupConsumer:
             for member, share in shares.items()
         ]
 
-    def _start_positions(
-        self, places: Sequence[Place], committed: dict[Place, int]
-    ) -> dict[Place, int]:
+    def _start_positions(self, places: Sequence[Place]) -> dict[Place, int]:
+        if not places:
+            return {}
+        committed = admin.committed_offsets(
+            self._cluster, self._group, places, require_stable=self._read_committed
+        )
         fresh = [place for place in places if place not in committed]
         where = admin.EARLIEST if self._from_start else admin.LATEST
         begin = self._list_offsets(fresh, where) if fresh else {}
