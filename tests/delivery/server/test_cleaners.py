@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import logging
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from headwater.base.disk import RealDisk
+from headwater.delivery.server import cleaner_worker, cleaners
 from headwater.delivery.server.cleaners import Cleaner, Outcome, ProcessCleaner, TurnCleaner
 from headwater.log.compaction.job import Cleaned, Job, LastOfProducer
 from headwater.testing.memory_disk import MemoryDisk
@@ -117,6 +119,100 @@ def test_a_killed_process_costs_one_pass(tmp_path: Path) -> None:
             assert isinstance(await outcome_of(cleaner, job), Cleaned)
 
     asyncio.run(run())
+
+
+class Bell(logging.Handler):
+    """Rings when something is logged."""
+
+    def __init__(self, event: asyncio.Event) -> None:
+        super().__init__()
+        self._event = event
+
+    def emit(self, record: logging.LogRecord) -> None:
+        del record
+        self._event.set()
+
+
+def test_a_process_that_is_stopped_is_complained_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = make_job(str(tmp_path / "t-0"), RealDisk())
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        cleaner = ProcessCleaner(loop, silence_s=0.2)
+        heard = asyncio.Event()
+        told = Bell(heard)
+        cleaners.logger.addHandler(told)
+        try:
+            done: asyncio.Future[Outcome] = loop.create_future()
+            cleaner.start(job, done.set_result)
+            assert cleaner.pid is not None
+            os.kill(cleaner.pid, signal.SIGSTOP)
+            await heard.wait()
+            assert not done.done()
+            os.kill(cleaner.pid, signal.SIGCONT)
+            assert isinstance(await asyncio.wait_for(done, 30), Cleaned)
+        finally:
+            cleaners.logger.removeHandler(told)
+            cleaner.close()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    (entry,) = caplog.records
+    assert entry.levelname == "WARNING"
+    assert "compaction of t-0 has not got on" in entry.message
+
+
+def test_a_pass_tells_that_it_gets_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = RealDisk()
+    log = open_log(disk, str(tmp_path / "t-0"), config=COMPACT)
+    for number in range(12):
+        append_pairs(log, [(b"%d" % number, bytes(900_000))])
+    roll(log)
+    job = plan(log)
+    assert job is not None
+    told: list[None] = []
+    cleaner_worker.run_pass(disk, job, lambda: told.append(None))
+    assert not told, "it takes less than a few seconds"
+    monkeypatch.setattr(cleaner_worker, "_PULSE_S", 0.0)
+    cleaner_worker.run_pass(disk, job, lambda: told.append(None))
+    assert told
+    log.close()
+
+
+def test_a_process_that_gets_on_is_left_in_peace(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = make_job(str(tmp_path / "t-0"), RealDisk())
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        cleaner = ProcessCleaner(loop, silence_s=0.5)
+        reading, writing = os.pipe()
+        try:
+            done: asyncio.Future[Outcome] = loop.create_future()
+            cleaner.start(job, done.set_result)
+            assert cleaner._process is not None
+            assert cleaner._process.stdout is not None
+            # What it says is said in its place, so that it takes as long as we like.
+            os.kill(cleaner._process.pid, signal.SIGSTOP)
+            loop.remove_reader(cleaner._process.stdout.fileno())
+            os.dup2(reading, cleaner._process.stdout.fileno())
+            loop.add_reader(cleaner._process.stdout.fileno(), cleaner._receive)
+            for _ in range(10):
+                os.write(writing, b".\n.\n")
+                await asyncio.sleep(0.1)
+            assert not done.done()
+            made = Cleaned(clean_offset=4, segments=[], complaints=[])
+            os.write(writing, b".\n+" + made.encode())
+            assert await asyncio.wait_for(done, 30) == made
+        finally:
+            cleaner.close()
+            os.close(reading)
+            os.close(writing)
+
+    asyncio.run(run())
+    assert not caplog.records
 
 
 def test_an_idle_process_ends(tmp_path: Path) -> None:

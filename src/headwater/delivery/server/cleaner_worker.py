@@ -4,6 +4,7 @@ This file alone decides how a pass is run apart from the broker: a job comes as 
 input, its result goes as a line to standard output, one at a time. It opens no segment for writing
 but new ones, and puts none in place.
 
+    .           it gets on; at most every few seconds
     + {...}     the segments are made: `Cleaned`
     - "..."     they are not, and why
 
@@ -17,6 +18,8 @@ import queue
 import signal
 import sys
 import threading
+import time
+from collections.abc import Callable
 
 from headwater.base.disk import Disk, RealDisk
 from headwater.base.errors import HeadwaterError
@@ -27,16 +30,24 @@ _NICENESS = 10
 """Compaction can wait: clients come first. Disk schedulers derive their priority from it too."""
 
 
-def run_pass(disk: Disk, job: Job) -> Cleaned:
-    """Run a pass to its end.
+_PULSE_S = 5.0
+PULSE = b"."
+
+
+def run_pass(disk: Disk, job: Job, getting_on: Callable[[], None]) -> Cleaned:
+    """Run a pass to its end; `getting_on` is called now and then.
 
     Raises:
         OSError: The disk is full or has failed.
     """
     steps = clean(disk, job)
+    due_s = time.monotonic() + _PULSE_S
     while True:
         try:
             next(steps)
+            if time.monotonic() >= due_s:
+                due_s = time.monotonic() + _PULSE_S
+                getting_on()
         except StopIteration as done:
             cleaned: Cleaned = done.value
             return cleaned
@@ -45,9 +56,14 @@ def run_pass(disk: Disk, job: Job) -> Cleaned:
 def answer(line: bytes) -> bytes:
     """Do what a line asks for; the answer is a line, whatever happens."""
     try:
-        return b"+" + run_pass(RealDisk(), Job.decode(line)).encode()
+        return b"+" + run_pass(RealDisk(), Job.decode(line), _pulse).encode()
     except (OSError, HeadwaterError, MemoryError) as error:
         return b"-" + json.dumps(f"{error}" or type(error).__name__).encode() + b"\n"
+
+
+def _pulse() -> None:
+    sys.stdout.buffer.write(PULSE + b"\n")
+    sys.stdout.buffer.flush()
 
 
 def main() -> None:

@@ -5,12 +5,14 @@ process of its own on the machine's disk, or in short turns of the event loop on
 which no other process could see.
 
 A process is started by the first job, and ended when there has been none for a minute. One that
-dies, be it by a kill, costs the pass that it was at; the next job starts another.
+dies, be it by a kill, costs the pass that it was at; the next job starts another. One that neither
+dies nor gets on, because somebody stopped it or the disk hangs, is told of in the log.
 """
 
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -29,6 +31,10 @@ Outcome = Cleaned | str
 
 _IDLE_S: Final = 60.0
 _READ_BYTES: Final = 1 << 16
+_SILENCE_S: Final = 300.0
+"""A step takes milliseconds, a sync of a large segment on a slow disk some seconds."""
+
+logger = logging.getLogger(__name__)
 
 
 class Cleaner(Protocol):
@@ -77,12 +83,27 @@ class TurnCleaner:
 class ProcessCleaner:
     """Runs passes in a process of its own."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, *, idle_s: float = _IDLE_S) -> None:
-        """Wait for a job; no process is started before there is one."""
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        idle_s: float = _IDLE_S,
+        silence_s: float = _SILENCE_S,
+    ) -> None:
+        """Wait for a job; no process is started before there is one.
+
+        Args:
+            loop: The broker's.
+            idle_s: When a process without a job ends.
+            silence_s: When one with a job that tells nothing is complained of.
+        """
         self._loop = loop
         self._idle_s = idle_s
+        self._silence_s = silence_s
+        self._silence: asyncio.TimerHandle | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._done: Callable[[Outcome], None] | None = None
+        self._job: Job | None = None
         self._unsent = b""
         self._received = b""
         self._idle: asyncio.TimerHandle | None = None
@@ -107,6 +128,24 @@ class ProcessCleaner:
         assert process.stdin is not None
         self._unsent = job.encode()
         self._loop.add_writer(process.stdin.fileno(), self._send)
+        self._listen(job)
+
+    def _listen(self, job: Job) -> None:
+        """Complain if nothing is heard for long; the pass is not given up, it may yet get on."""
+        if self._silence is not None:
+            self._silence.cancel()
+        self._silence = self._loop.call_later(self._silence_s, self._complain, job)
+        self._job = job
+
+    def _complain(self, job: Job) -> None:
+        logger.warning(
+            "compaction of %s-%d has not got on for %d s: is process %s stopped, or does the disk "
+            "hang? If it is killed, the pass is tried again",
+            job.topic,
+            job.partition,
+            self._silence_s,
+            self.pid,
+        )
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         """Start the process: with our own package, and with nothing from the working directory."""
@@ -156,11 +195,18 @@ class ProcessCleaner:
             return
         self._received += content
         if content.endswith(b"\n"):
-            line, self._received = self._received, b""
+            *_, line = self._received.splitlines()
+            self._received = b""
+            if line == cleaner_worker.PULSE:
+                assert self._job is not None
+                self._listen(self._job)
+                return
             self._finish(Cleaned.decode(line[1:]) if line[:1] == b"+" else json.loads(line[1:]))
 
     def _finish(self, outcome: Outcome) -> None:
-        done, self._done = self._done, None
+        done, self._done, self._job = self._done, None, None
+        if self._silence is not None:
+            self._silence.cancel()
         if self._process is not None:
             self._idle = self._loop.call_later(self._idle_s, self._end)
         if done is not None:
@@ -186,6 +232,7 @@ class ProcessCleaner:
     def close(self) -> None:
         """Stop whatever is under way."""
         self._done = None
-        if self._idle is not None:
-            self._idle.cancel()
+        for timer in (self._idle, self._silence):
+            if timer is not None:
+                timer.cancel()
         self._end()
