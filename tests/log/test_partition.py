@@ -376,6 +376,23 @@ def test_closed_segments_are_committed_by_and_by_even_in_the_page_cache() -> Non
     assert not log.commit_due()
 
 
+def test_a_log_that_has_hardly_grown_keeps_its_recovery_point() -> None:
+    log = open_log(MemoryDisk(), config=TopicConfig())
+    append_value(log, b"v" * 100)
+    commit(log)
+
+    assert log.checkpoint(worth_bytes=1_000) == 0
+    for number in range(9):
+        append_value(log, b"v" * 100, NOW_MS + number)
+    commit(log)
+
+    assert log.checkpoint(worth_bytes=1_000) == 10
+    append_value(log, b"v" * 100)
+    commit(log)
+    assert log.checkpoint(worth_bytes=1_000) == 10
+    assert log.checkpoint() == 11
+
+
 def test_the_page_cache_is_enough_where_flush_messages_says_so() -> None:
     log = open_log(MemoryDisk(), config=TopicConfig(flush_messages=3))
     append_value(log, b"v")

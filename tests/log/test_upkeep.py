@@ -5,6 +5,7 @@ import errno
 import pytest
 
 from headwater.base.errors import StorageError
+from headwater.log import upkeep
 from headwater.log.checkpoints import read_offsets
 from headwater.testing.manual_clock import ManualClock
 from tests.log.house import LOG, House, append, commit
@@ -50,7 +51,10 @@ class TestUpkeep:
 
         assert not [n for n in house.disk.list_directory(f"{LOG}/a-0") if n.endswith(".deleted")]
 
-    def test_checkpoints_are_written_when_they_are_due(self, house: House) -> None:
+    def test_checkpoints_are_written_when_they_are_due(
+        self, house: House, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(upkeep, "_CHECKPOINT_WORTH_BYTES", 1)
         store = house.open()
         (topic,) = store.create_topics([("a", 1, {})])
         append(topic.partitions[0])
@@ -116,7 +120,13 @@ class TestUpkeep:
 
         assert read_offsets(house.disk, f"{LOG}/recovery-point-offset-checkpoint") == {("a", 0): 1}
 
-    def test_a_full_disk_puts_it_off(self, house: House, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_full_disk_puts_it_off(
+        self,
+        house: House,
+        caplog: pytest.LogCaptureFixture,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(upkeep, "_CHECKPOINT_WORTH_BYTES", 1)
         store = house.open()
         (topic,) = store.create_topics([("a", 1, {})])
         append(topic.partitions[0])

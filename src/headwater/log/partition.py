@@ -90,6 +90,7 @@ class PartitionLog(ReadableLog):
         self.synced_offset = found.log_end_offset
         self._commit_offset = found.log_end_offset
         self._recovery_point = found.log_end_offset
+        self._checkpointed = self._active_extent()
         self._unsynced = Unsynced(disk)
         self._active_dirty = False
         self._commit_wanted = False
@@ -521,12 +522,27 @@ class PartitionLog(ReadableLog):
         if self._abandoned:
             self.abandon()
 
-    def checkpoint(self) -> int:
+    def _active_extent(self) -> tuple[int, int]:
+        active = self._segments.active
+        return (self.log_end_offset, 0) if active is None else (active.base_offset, active.size)
+
+    def _release_idle(self) -> None:
+        self._segments.release_idle(keep_active=self._active_dirty or self._unsynced.under_way)
+
+    def checkpoint(self, *, worth_bytes: int = 0) -> int:
         """Write index entries out durably, let go of idle handles.
+
+        Args:
+            worth_bytes: A log that has grown by less keeps its recovery point: to read so little
+                again after a crash costs less than to sync its indexes now.
 
         Returns:
             The recovery point: the next start need not look at anything below.
         """
+        base_offset, size = self._active_extent()
+        if base_offset == self._checkpointed[0] and size - self._checkpointed[1] < worth_bytes:
+            self._release_idle()
+            return self._recovery_point
         # Indexes that wait for a commit may not survive a crash: nothing new is safe before it.
         # Where appends ask for none, it is wanted for closed segments, so that a recovery never
         # reads more than what came since, and compaction may have them.
@@ -539,8 +555,9 @@ class PartitionLog(ReadableLog):
                 sync_names(self._disk, self.directory)
         except OSError as error:
             raise self._storage_error("the indexes cannot be written", error) from error
-        self._segments.release_idle(keep_active=self._active_dirty or self._unsynced.under_way)
+        self._release_idle()
         self._recovery_point = min(indexed_offset, self.synced_offset)
+        self._checkpointed = base_offset, size
         return self._recovery_point
 
     def close(self) -> None:

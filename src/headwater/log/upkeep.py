@@ -32,6 +32,9 @@ from headwater.log.removal import END_OF_TIME_MS, Removal
 from headwater.log.topic import Topic
 
 _BUDGET_MS: Final = 20
+# A checkpoint costs three syncs, reading this much a ten-thousandth of a second: a node with
+# thousands of partitions that hardly grow would do little else.
+_CHECKPOINT_WORTH_BYTES: Final = 256 << 10
 """How long one call of ``work_due`` may hold up everybody else; heartbeats bear five times that."""
 
 logger = logging.getLogger(__name__)
@@ -136,7 +139,7 @@ class Upkeep:
             self._retention_due_ms = monotonic_ms + self._settings.log_retention_check_interval_ms
         yield from self._removal.steps(now_ms)
         if monotonic_ms >= self._checkpoint_due_ms:
-            yield from self.checkpoint_steps()
+            yield from self.checkpoint_steps(worth_bytes=_CHECKPOINT_WORTH_BYTES)
             interval_ms = self._settings.log_flush_offset_checkpoint_interval_ms
             self._checkpoint_due_ms = monotonic_ms + interval_ms
 
@@ -174,14 +177,14 @@ class Upkeep:
 
     # Checkpoints.
 
-    def checkpoint_steps(self) -> Iterator[None]:
+    def checkpoint_steps(self, *, worth_bytes: int = 0) -> Iterator[None]:
         """Record how far every partition is safe, a partition a step.
 
         Raises:
             StorageError: The disk failed or is full; the old recovery points hold.
         """
         for log in self._present_logs():
-            self.recovery_points[log.topic, log.partition] = log.checkpoint()
+            self.recovery_points[log.topic, log.partition] = log.checkpoint(worth_bytes=worth_bytes)
             yield
         self.record_offsets()
 
