@@ -21,7 +21,8 @@ _PRODUCE = 0
 # Produce by name, as most clients send it; both brokers serve it.
 _PRODUCE_VERSION = 11
 _FETCH_VERSION = 12
-_TIMESTAMP_MS = 1_700_000_000_000
+# Records of today: older ones would keep both brokers busy with retention.
+_TIMESTAMP_MS = int(time.time() * 1000)
 _RECEIVE_BYTES = 1 << 20
 _LEADER_WITHIN_S = 30.0
 
