@@ -8,6 +8,7 @@ import pytest
 from headwater.base.errors import ErrorCode
 from headwater.delivery.wire.kafka import messages
 from tests.contracts.kit import Subject, Talk, code
+from tests.contracts.transactional import until
 
 TRANSACTIONS = "transaction.version"
 UNKNOWN, UPGRADE, SAFE, UNSAFE = range(4)
@@ -59,13 +60,18 @@ def refusal(talk: Talk, *updates: tuple[str, int, int], version: int = 2) -> str
     return message.removeprefix(PREFIX)
 
 
+def level(talk: Talk) -> int:
+    """The level of transactions, of which Apache Kafka tells by and by."""
+    return finalized(talk).get(TRANSACTIONS, 0)
+
+
 @pytest.fixture
 def restored(talk: Talk) -> Iterator[None]:
     """Let the level of transactions be 2 before and after."""
-    assert finalized(talk)[TRANSACTIONS] == 2
+    until(2, lambda: level(talk))
     yield
     update(talk, (TRANSACTIONS, 2, UPGRADE))
-    assert finalized(talk)[TRANSACTIONS] == 2
+    until(2, lambda: level(talk))
 
 
 # Telling.
@@ -104,13 +110,13 @@ def test_older_versions_tell_of_none(talk: Talk, version: int) -> None:
 @pytest.mark.parametrize("downgrade", [SAFE, UNSAFE])
 def test_down_and_up_again(talk: Talk, version: int, downgrade: int) -> None:
     epochs = []
-    for level, upgrade_type in [(1, downgrade), (1, downgrade), (1, UPGRADE), (2, UPGRADE)]:
-        answer = update(talk, (TRANSACTIONS, level, upgrade_type), version=version)
+    for wanted, upgrade_type in [(1, downgrade), (1, downgrade), (1, UPGRADE), (2, UPGRADE)]:
+        answer = update(talk, (TRANSACTIONS, wanted, upgrade_type), version=version)
 
         assert (code(answer), answer.error_message) == (ErrorCode.NONE, None)
         results = [(each.feature, each.error_code, each.error_message) for each in answer.results]
         assert results == ([(TRANSACTIONS, 0, "NONE")] if version < 2 else [])
-        assert finalized(talk)[TRANSACTIONS] == level
+        until(wanted, lambda: level(talk))
         epochs.append(api_versions(talk).finalized_features_epoch)
     assert epochs == sorted(epochs)
     assert epochs[0] < epochs[-1]
@@ -119,12 +125,13 @@ def test_down_and_up_again(talk: Talk, version: int, downgrade: int) -> None:
 @pytest.mark.usefixtures("restored")
 def test_a_feature_at_level_0_is_not_told(talk: Talk) -> None:
     assert code(update(talk, (TRANSACTIONS, 0, SAFE))) is ErrorCode.NONE
+    until(0, lambda: level(talk))
     assert TRANSACTIONS not in finalized(talk)
     assert refusal(talk, (TRANSACTIONS, 2, SAFE)) == (
         f"Invalid update version 2 for feature {TRANSACTIONS}. Can't downgrade to a newer version."
     )
     assert code(update(talk, (TRANSACTIONS, 1, UPGRADE))) is ErrorCode.NONE
-    assert finalized(talk)[TRANSACTIONS] == 1
+    until(1, lambda: level(talk))
 
 
 @pytest.mark.parametrize("version", [1, 2])
