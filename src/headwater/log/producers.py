@@ -57,7 +57,7 @@ NO_SEQUENCE: Final = -1
 NO_EPOCH: Final = -1
 EPOCH_MAX: Final = 2**15 - 1
 
-EPOCH_RAISED_AT_END: Final = 2
+EPOCH_BUMPING_VERSION: Final = 2
 """The `transaction.version` from which on every end of a transaction raises the epoch."""
 
 SNAPSHOT_VERSION: Final = 1
@@ -200,7 +200,7 @@ class ProducerState:
         if producer is None:
             return
         if producer_epoch < producer.epoch or (
-            transaction_version >= EPOCH_RAISED_AT_END
+            transaction_version >= EPOCH_BUMPING_VERSION
             and producer_epoch == producer.epoch < EPOCH_MAX
             and producer.txn_first_offset >= 0
         ):

@@ -13,13 +13,14 @@ import pytest
 from headwater.base.errors import KafkaError
 from headwater.delivery.broker.groups.committing import Committing
 from headwater.delivery.broker.groups.pending_offsets import PendingOffsets
+from headwater.delivery.broker.topics import PartitionKey
 from headwater.delivery.broker.transactions import admission, coordinator, decisions
 from headwater.delivery.broker.transactions.coordinator import ProducerAnswer, Transactions
 from headwater.delivery.broker.transactions.holding import Holding
 from headwater.delivery.broker.transactions.markers import Marker, Markers
 from headwater.delivery.broker.transactions.recovery import Disagreement
 from headwater.delivery.broker.transactions.states import TransactionState
-from headwater.delivery.broker.transactions.transaction import PartitionKey, Transaction
+from headwater.delivery.broker.transactions.transaction import Transaction
 from headwater.log.partition import PartitionLog
 from headwater.log.producers import Producer, ProducerState
 from headwater.log.transactions import NOTHING_UNSTABLE

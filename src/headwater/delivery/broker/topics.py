@@ -13,6 +13,9 @@ from headwater.base.settings import TopicConfig
 from headwater.delivery.broker.partition import Commits, Partition
 from headwater.log.store import LogStore, Topic
 
+PartitionKey = tuple[str, int]
+"""Topic and partition."""
+
 
 class NewTopic(NamedTuple):
     """A topic that passed all checks and is to be created."""

@@ -11,7 +11,7 @@ from headwater.base.record.batch import BatchHeader, parse_header, scan, stamp
 from headwater.base.record.control import EndTransactionMarker, build_end_transaction
 from headwater.base.settings import BrokerSettings
 from headwater.delivery.broker.groups import Groups
-from headwater.delivery.broker.groups.committed_offset import CommittedOffset, PartitionKey
+from headwater.delivery.broker.groups.committed_offset import CommittedOffset
 from headwater.delivery.broker.groups.values import (
     CommitRequest,
     GroupDescription,
@@ -25,7 +25,7 @@ from headwater.delivery.broker.groups.values import (
 )
 from headwater.delivery.broker.groups.waiting import Waiting
 from headwater.delivery.broker.state_topic import ProducerKey
-from headwater.delivery.broker.topics import Topics
+from headwater.delivery.broker.topics import PartitionKey, Topics
 from headwater.testing.manual_clock import ManualClock
 from headwater.testing.seeded_chance import SeededChance
 

@@ -16,11 +16,8 @@ from headwater.delivery.broker.transactions.states import (
     PREDECESSORS,
     TransactionState,
 )
-from headwater.delivery.broker.transactions.transaction import (
-    EPOCH_MAX,
-    NO_PRODUCER_ID,
-    Transaction,
-)
+from headwater.delivery.broker.transactions.transaction import NO_PRODUCER_ID, Transaction
+from headwater.log.producers import EPOCH_MAX
 
 LAST_EPOCH = EPOCH_MAX - 1
 KEY = ("t", 0)

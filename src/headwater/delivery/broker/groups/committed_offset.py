@@ -5,9 +5,6 @@ This file alone decides what is known of a committed offset.
 
 from typing import NamedTuple
 
-PartitionKey = tuple[str, int]
-"""Topic and partition."""
-
 NO_EXPIRY = -1
 NOT_WRITTEN = -1
 

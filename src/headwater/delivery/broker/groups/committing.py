@@ -14,12 +14,8 @@ from functools import partial
 
 from headwater.base.clock import Clock
 from headwater.base.errors import ErrorCode, KafkaError
-from headwater.delivery.broker.groups.append_errors import error_for_client
-from headwater.delivery.broker.groups.committed_offset import (
-    NO_EXPIRY,
-    CommittedOffset,
-    PartitionKey,
-)
+from headwater.delivery.broker.append_errors import error_for_client
+from headwater.delivery.broker.groups.committed_offset import NO_EXPIRY, CommittedOffset
 from headwater.delivery.broker.groups.forgetting import Forgetting
 from headwater.delivery.broker.groups.group import Group
 from headwater.delivery.broker.groups.needs import GroupSettings, KnownTopics, OffsetsLog
@@ -31,6 +27,7 @@ from headwater.delivery.broker.groups.states import GroupState
 from headwater.delivery.broker.groups.table import GroupTable
 from headwater.delivery.broker.groups.values import CommitRequest, PartitionCommit
 from headwater.delivery.broker.state_topic import ProducerKey
+from headwater.delivery.broker.topics import PartitionKey
 
 _log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from headwater.base.chance import Chance
 from headwater.base.clock import Clock, Timer, Timers
 from headwater.base.errors import MalformedMessageError
 from headwater.base.settings import BrokerSettings
-from headwater.delivery.broker.groups.committed_offset import CommittedOffset, PartitionKey
+from headwater.delivery.broker.groups.committed_offset import CommittedOffset
 from headwater.delivery.broker.groups.committing import Committing
 from headwater.delivery.broker.groups.forgetting import Forgetting
 from headwater.delivery.broker.groups.group import Group
@@ -31,7 +31,7 @@ from headwater.delivery.broker.groups.table import GroupTable
 from headwater.delivery.broker.groups.values import GroupDescription
 from headwater.delivery.broker.state_replay import Stored
 from headwater.delivery.broker.state_topic import StateTopic
-from headwater.delivery.broker.topics import Topics
+from headwater.delivery.broker.topics import PartitionKey, Topics
 
 _log = logging.getLogger(__name__)
 

@@ -11,12 +11,8 @@ from typing import Final
 
 from headwater.base.clock import Clock
 from headwater.base.errors import ErrorCode, KafkaError
-from headwater.delivery.broker.groups.append_errors import error_for_client
-from headwater.delivery.broker.groups.committed_offset import (
-    NO_EXPIRY,
-    CommittedOffset,
-    PartitionKey,
-)
+from headwater.delivery.broker.append_errors import error_for_client
+from headwater.delivery.broker.groups.committed_offset import NO_EXPIRY, CommittedOffset
 from headwater.delivery.broker.groups.group import Group
 from headwater.delivery.broker.groups.needs import GroupSettings, KnownTopics, OffsetsLog
 from headwater.delivery.broker.groups.offset_store import OffsetStore
@@ -25,6 +21,7 @@ from headwater.delivery.broker.groups.records import group_tombstone, offset_tom
 from headwater.delivery.broker.groups.states import GroupState
 from headwater.delivery.broker.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from headwater.delivery.broker.groups.table import GroupTable
+from headwater.delivery.broker.topics import PartitionKey
 
 _log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from headwater.base.chance import Chance, random_uuid
 from headwater.base.errors import ErrorCode, KafkaError
-from headwater.delivery.broker.groups.append_errors import error_for_client
+from headwater.delivery.broker.append_errors import error_for_client
 from headwater.delivery.broker.groups.group import Group
 from headwater.delivery.broker.groups.member import Member
 from headwater.delivery.broker.groups.needs import GroupSettings, OffsetsLog

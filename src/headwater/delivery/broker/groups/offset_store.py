@@ -8,12 +8,9 @@ deleted behind its back.
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from headwater.delivery.broker.groups.committed_offset import (
-    NOT_WRITTEN,
-    CommittedOffset,
-    PartitionKey,
-)
+from headwater.delivery.broker.groups.committed_offset import NOT_WRITTEN, CommittedOffset
 from headwater.delivery.broker.groups.pending_offsets import PendingOffsets
+from headwater.delivery.broker.topics import PartitionKey
 
 
 class OffsetStore:

@@ -11,7 +11,8 @@ takes the place of its earlier one, and with the marker all of it is gone.
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from headwater.delivery.broker.groups.committed_offset import CommittedOffset, PartitionKey
+from headwater.delivery.broker.groups.committed_offset import CommittedOffset
+from headwater.delivery.broker.topics import PartitionKey
 
 
 class PendingKey(NamedTuple):

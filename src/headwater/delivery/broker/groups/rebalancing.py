@@ -22,7 +22,7 @@ from functools import partial
 
 from headwater.base.clock import Clock, Timers
 from headwater.base.errors import ErrorCode, KafkaError
-from headwater.delivery.broker.groups.append_errors import error_for_client
+from headwater.delivery.broker.append_errors import error_for_client
 from headwater.delivery.broker.groups.deadline import Deadline
 from headwater.delivery.broker.groups.group import Group
 from headwater.delivery.broker.groups.member import Member

@@ -28,16 +28,13 @@ from headwater.delivery.broker.formats.records import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from headwater.delivery.broker.groups.committed_offset import (
-    NO_EXPIRY,
-    CommittedOffset,
-    PartitionKey,
-)
+from headwater.delivery.broker.groups.committed_offset import NO_EXPIRY, CommittedOffset
 from headwater.delivery.broker.groups.group import Group
 from headwater.delivery.broker.groups.member import Member
 from headwater.delivery.broker.groups.states import GroupState
 from headwater.delivery.broker.groups.values import Protocol
 from headwater.delivery.broker.state_topic import Entry
+from headwater.delivery.broker.topics import PartitionKey
 
 _LEGACY_OFFSET_KEY: Final = 0
 _OFFSET_KEY: Final = 1

@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 
 from headwater.base.errors import ErrorCode, KafkaError
 from headwater.delivery.broker.partition import Partition
+from headwater.delivery.broker.topics import PartitionKey
 from headwater.delivery.broker.transactions.coordinator import Transactions
 from headwater.delivery.broker.transactions.decisions import Producer
-from headwater.delivery.broker.transactions.transaction import PartitionKey
 
 Refusals = Mapping[PartitionKey, KafkaError]
 

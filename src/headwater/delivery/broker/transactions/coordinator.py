@@ -30,10 +30,10 @@ from typing import Final, NamedTuple
 from headwater.base.clock import Clock, Timers
 from headwater.base.errors import ErrorCode, KafkaError, MalformedMessageError
 from headwater.base.settings import BrokerSettings
-from headwater.delivery.broker.groups.append_errors import error_for_client
+from headwater.delivery.broker.append_errors import error_for_client
 from headwater.delivery.broker.partition import Partition
 from headwater.delivery.broker.state_topic import StateTopic
-from headwater.delivery.broker.topics import Topics
+from headwater.delivery.broker.topics import PartitionKey, Topics
 from headwater.delivery.broker.transactions import decisions
 from headwater.delivery.broker.transactions.deadlines import Deadlines
 from headwater.delivery.broker.transactions.decisions import Producer
@@ -47,14 +47,9 @@ from headwater.delivery.broker.transactions.records import (
 )
 from headwater.delivery.broker.transactions.recovery import compare
 from headwater.delivery.broker.transactions.states import TransactionState
-from headwater.delivery.broker.transactions.transaction import (
-    EPOCH_BUMPING_VERSION,
-    NO_EPOCH,
-    NO_PRODUCER_ID,
-    PartitionKey,
-    Transaction,
-)
+from headwater.delivery.broker.transactions.transaction import NO_EPOCH, NO_PRODUCER_ID, Transaction
 from headwater.delivery.broker.transactions.written import unsynced, when_all_synced
+from headwater.log.producers import EPOCH_BUMPING_VERSION
 
 _log = logging.getLogger(__name__)
 

@@ -16,14 +16,10 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from headwater.base.errors import ErrorCode, KafkaError
+from headwater.delivery.broker.topics import PartitionKey
 from headwater.delivery.broker.transactions.states import TransactionState
-from headwater.delivery.broker.transactions.transaction import (
-    EPOCH_BUMPING_VERSION,
-    EPOCH_MAX,
-    NO_PRODUCER_ID,
-    PartitionKey,
-    Transaction,
-)
+from headwater.delivery.broker.transactions.transaction import NO_PRODUCER_ID, Transaction
+from headwater.log.producers import EPOCH_BUMPING_VERSION, EPOCH_MAX
 
 
 class Producer(NamedTuple):

@@ -18,13 +18,10 @@ write its marker. The others are of two kinds:
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from headwater.delivery.broker.topics import PartitionKey
 from headwater.delivery.broker.transactions.states import TransactionState
-from headwater.delivery.broker.transactions.transaction import (
-    EPOCH_BUMPING_VERSION,
-    NO_PRODUCER_ID,
-    PartitionKey,
-    Transaction,
-)
+from headwater.delivery.broker.transactions.transaction import NO_PRODUCER_ID, Transaction
+from headwater.log.producers import EPOCH_BUMPING_VERSION
 from headwater.log.reading import OpenTransaction
 
 

@@ -19,16 +19,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
+from headwater.delivery.broker.topics import PartitionKey
 from headwater.delivery.broker.transactions.states import PREDECESSORS, TransactionState
-
-PartitionKey = tuple[str, int]
+from headwater.log.producers import EPOCH_BUMPING_VERSION, EPOCH_MAX
 
 NO_PRODUCER_ID: Final = -1
 NO_EPOCH: Final = -1
 NO_TIMESTAMP: Final = -1
-EPOCH_MAX: Final = 2**15 - 1
-EPOCH_BUMPING_VERSION: Final = 2
-"""The ``transaction.version`` from which every end of a transaction grows the epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

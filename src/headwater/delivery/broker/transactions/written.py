@@ -9,8 +9,7 @@ the commit waits, so that none is ever half there.
 from collections.abc import Callable, Iterable
 
 from headwater.delivery.broker.partition import Partition
-from headwater.delivery.broker.topics import Topics
-from headwater.delivery.broker.transactions.transaction import PartitionKey
+from headwater.delivery.broker.topics import PartitionKey, Topics
 
 
 class Countdown:

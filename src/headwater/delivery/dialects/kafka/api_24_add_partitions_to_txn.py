@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from headwater.base.errors import ErrorCode, KafkaError
+from headwater.delivery.broker.topics import PartitionKey
 from headwater.delivery.broker.transactions.decisions import Producer
-from headwater.delivery.broker.transactions.transaction import PartitionKey
 from headwater.delivery.dialects.kafka.call import Call
 from headwater.delivery.dialects.kafka.fencing import spell_fenced
 from headwater.delivery.wire.kafka import messages

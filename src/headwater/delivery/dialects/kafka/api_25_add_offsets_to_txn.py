@@ -11,7 +11,7 @@ Version notes:
 """
 
 from headwater.base.errors import ErrorCode, KafkaError
-from headwater.delivery.broker.groups.append_errors import error_for_client
+from headwater.delivery.broker.append_errors import error_for_client
 from headwater.delivery.broker.groups.offsets_topic import OFFSETS_TOPIC
 from headwater.delivery.dialects.kafka.call import Call
 from headwater.delivery.dialects.kafka.fencing import spell_fenced

@@ -14,8 +14,8 @@ Version notes:
 from functools import partial
 
 from headwater.base.errors import ErrorCode, KafkaError
+from headwater.delivery.broker.topics import PartitionKey
 from headwater.delivery.broker.transactions.markers import Marker
-from headwater.delivery.broker.transactions.transaction import PartitionKey
 from headwater.delivery.dialects.kafka.call import Call
 from headwater.delivery.wire.kafka import messages
 

@@ -21,10 +21,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from headwater.base.errors import ErrorCode, KafkaError
-from headwater.delivery.broker.groups.append_errors import error_for_client
+from headwater.delivery.broker.append_errors import error_for_client
 from headwater.delivery.broker.groups.offsets_topic import OFFSETS_TOPIC
 from headwater.delivery.broker.groups.values import CommitRequest, PartitionCommit
 from headwater.delivery.broker.state_topic import ProducerKey
+from headwater.delivery.broker.topics import PartitionKey
 from headwater.delivery.broker.transactions.admission import (
     Refusals,
     TransactionalBatch,
@@ -32,7 +33,6 @@ from headwater.delivery.broker.transactions.admission import (
     admit,
 )
 from headwater.delivery.broker.transactions.decisions import Producer
-from headwater.delivery.broker.transactions.transaction import PartitionKey
 from headwater.delivery.dialects.kafka.call import Call
 from headwater.delivery.wire.kafka import messages
 

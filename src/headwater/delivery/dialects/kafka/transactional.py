@@ -9,7 +9,7 @@ from functools import partial
 
 from headwater.base.errors import CorruptRecordError, ErrorCode, KafkaError
 from headwater.base.record.batch import BatchHeader, parse_header
-from headwater.delivery.broker.topics import BrokerTopic
+from headwater.delivery.broker.topics import BrokerTopic, PartitionKey
 from headwater.delivery.broker.transactions.admission import (
     Refusals,
     TransactionalBatch,
@@ -17,7 +17,6 @@ from headwater.delivery.broker.transactions.admission import (
     admit,
 )
 from headwater.delivery.broker.transactions.decisions import Producer
-from headwater.delivery.broker.transactions.transaction import PartitionKey
 from headwater.delivery.dialects.kafka.call import Call
 from headwater.delivery.wire.kafka import messages
 

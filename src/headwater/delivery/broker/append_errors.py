@@ -1,4 +1,4 @@
-"""What a client is told when the offsets topic cannot be written.
+"""What a client is told when a topic that holds the state of a coordinator cannot be written.
 
 This file alone decides it, as Kafka does: errors of the log make no sense to a client that asked
 its coordinator, so they become errors upon which it looks for the coordinator again and retries.
