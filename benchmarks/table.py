@@ -1,10 +1,14 @@
-"""The table of a benchmark: rows for people, and the same rows as JSON for machines.
+"""What the benchmarks beside Apache Kafka share: their options, their progress and their table.
 
 This file alone decides what a ratio means and how rows are shown: above 1 is better for us,
-whatever the unit.
+whatever the unit; for people as a table, for machines as JSON.
 """
 
+import argparse
 import json
+import sys
+import time
+from pathlib import Path
 from typing import NamedTuple
 
 _SMALLER_IS_BETTER = {"p50 ms", "p99 ms", "s", "CPU s/GB", "MB resident", "% of a core"}
@@ -52,3 +56,19 @@ def print_rows(rows: list[Row]) -> None:
             f"{row.ratio:>6.2f}x  {bar:>5}{verdict}"
         )
     print(json.dumps({"rows": [row.as_json() for row in rows]}))
+
+
+def options(prog: str, seconds: float) -> argparse.ArgumentParser:
+    """Return a parser of what can be said to each of them."""
+    parser = argparse.ArgumentParser(prog=prog)
+    parser.add_argument("--directory", type=Path, help="where the data lies (its disk is measured)")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--seconds", type=float, default=seconds, help="of load per figure and round"
+    )
+    return parser
+
+
+def say(what: str, began: float) -> None:
+    """Tell whoever waits how far it is."""
+    print(f"[{time.monotonic() - began:5.0f} s] {what}", file=sys.stderr, flush=True)

@@ -20,7 +20,7 @@ from benchmarks.broker.brokers import (
     resident_bytes,
     scratch,
 )
-from benchmarks.table import Row, print_rows
+from benchmarks.table import Row, options, print_rows, say
 from tests import peers
 
 _RECOVERY_BYTES = 1_000_000_000
@@ -47,30 +47,23 @@ def main() -> int:
         return 1
     began = time.monotonic()
     rows = _start_rows(arguments.directory, arguments.rounds)
-    _say("start measured", began)
+    say("start measured", began)
     with both(arguments.directory) as (ours, theirs):
         rows += _compared_rows(ours, theirs, arguments, began)
         rows += _stalled_rows(ours, arguments)
-        _say("stalled readers measured", began)
+        say("stalled readers measured", began)
     rows.append(_idle_row(arguments))
-    _say("idle consumer measured", began)
+    say("idle consumer measured", began)
     rows += _recovery_rows(arguments.directory)
-    _say("recovery measured", began)
+    say("recovery measured", began)
     print_rows(rows)
     return 0
 
 
 def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="benchmarks.broker")
-    parser.add_argument("--directory", type=Path, help="where the data lies (its disk is measured)")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=1.5, help="of load per figure and round")
+    parser = options("benchmarks.broker", seconds=1.5)
     parser.add_argument("--idle-seconds", type=float, default=_IDLE_S)
     return parser.parse_args()
-
-
-def _say(what: str, began: float) -> None:
-    print(f"[{time.monotonic() - began:5.0f} s] {what}", file=sys.stderr, flush=True)
 
 
 def _start_rows(directory: Path | None, rounds: int) -> list[Row]:
@@ -116,7 +109,7 @@ def _compared_rows(
                 figures |= measures.through_confluent_kafka(contender, value_bytes, round_no)
             for name, value in figures.items():
                 found[contender.name].setdefault(name, []).append(value)
-        _say(f"round {round_no + 1} of {arguments.rounds}", began)
+        say(f"round {round_no + 1} of {arguments.rounds}", began)
     rows = []
     for name, values in found[ours.name].items():
         unit = name.rpartition(": ")[2]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.broker import measures
 from benchmarks.broker.brokers import Contender, Headwater, Kafka, closing_broker, scratch
-from benchmarks.table import Row, print_rows
+from benchmarks.table import Row, options, print_rows, say
 from benchmarks.txn import compaction, transactions
 from headwater.base.record.codecs import Codec
 from tests import peers
@@ -35,7 +35,7 @@ _UNCHANGED = (
 
 def main() -> int:
     """Measure, print the table, and the rows as JSON on the last line."""
-    arguments = _parse()
+    arguments = options("benchmarks.txn", seconds=2.0).parse_args()
     if reason := peers.missing("kafka"):
         print(reason, file=sys.stderr)
         return 1
@@ -47,18 +47,6 @@ def main() -> int:
     rows += _unchanged_rows(arguments, began)
     print_rows(rows)
     return 0
-
-
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="benchmarks.txn")
-    parser.add_argument("--directory", type=Path, help="where the data lies (its disk is measured)")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of load per figure and round")
-    return parser.parse_args()
-
-
-def _say(what: str, began: float) -> None:
-    print(f"[{time.monotonic() - began:5.0f} s] {what}", file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -94,11 +82,11 @@ def _transaction_rows(
                 )
                 for name, value in figures.items():
                     found[contender.name].setdefault(name, []).append(value)
-        _say(f"transactions, round {round_no + 1} of {arguments.rounds}", began)
+        say(f"transactions, round {round_no + 1} of {arguments.rounds}", began)
     for contender in contenders:
         for records in transactions.RECORD_COUNTS:
             transactions.check(contender, records, 120)
-    _say("committed records compared", began)
+    say("committed records compared", began)
     rows = []
     for name, values in found[ours.name].items():
         others = found[theirs.name][name]
@@ -136,7 +124,7 @@ def _compaction_rows(
                 _COMPACTION_BAR,
             )
         )
-        _say(f"compaction of {codec.name.lower()} batches measured", began)
+        say(f"compaction of {codec.name.lower()} batches measured", began)
     return rows
 
 
@@ -161,7 +149,7 @@ def _unchanged_rows(arguments: argparse.Namespace, began: float) -> list[Row]:
                 figures |= measures.throughput(brokers[name], 1_000, arguments.seconds, round_no)
                 for figure, value in figures.items():
                     found[name].setdefault(figure, []).append(value)
-        _say("plain produce and fetch measured", began)
+        say("plain produce and fetch measured", began)
     return [
         Row(
             f"features used, {name}",
