@@ -136,12 +136,12 @@ def test_transactions_that_overlap_end_one_by_one(talk: Talk, topic: Topic) -> N
 
 def test_a_fetch_names_what_its_own_records_need(broker: Subject, talk: Talk, topic: Topic) -> None:
     writers = []
-    for _ in range(3):
+    for number in range(3):
         writer = Writer(talk, topic)
         writer.write(b"x" * 2_000)
         writer.close(committed=False)
+        settle(talk, topic, 2 * number + 2)
         writers.append(writer)
-    settle(talk, topic, 6)
     everything = [(writer.producer_id, 2 * index) for index, writer in enumerate(writers)]
 
     assert aborted(talk, topic, 0) == everything
