@@ -226,11 +226,24 @@ def test_after_a_marker_of_the_same_epoch_sequence_numbers_go_on() -> None:
     log = open_log(MemoryDisk(), config=PAGE_CACHE)
     send(log, 7, 0)
     end(log, 7, committed=True)
-    assert send(log, 7, 0).duplicate
-    assert log.open_transactions() == []
     with pytest.raises(KafkaError):
         send(log, 7, 2)
     assert send(log, 7, 1).base_offset == 2
+
+
+def test_a_batch_of_an_ended_transaction_is_not_repeated() -> None:
+    log = open_log(MemoryDisk(), config=PAGE_CACHE)
+    send(log, 7, 0)
+    end(log, 7, committed=False)
+    with pytest.raises(KafkaError) as refused:
+        send(log, 7, 0)
+    assert refused.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.open_transactions() == []
+    send(log, 7, 1)
+    assert send(log, 7, 1).duplicate
+    with pytest.raises(KafkaError) as refused:
+        send(log, 7, 0)
+    assert refused.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_after_a_marker_of_a_raised_epoch_they_begin_anew() -> None:

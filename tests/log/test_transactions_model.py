@@ -17,10 +17,12 @@ Invariants:
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from headwater.base.errors import KafkaError
 from headwater.base.record.control import CONTROL_ABORT, control_type
 from headwater.base.record.records import iterate
 from headwater.base.settings import TopicConfig
@@ -155,8 +157,9 @@ class TransactionsMachine(RuleBasedStateMachine):
             for batch in self.history
             if (batch.producer, batch.epoch, batch.committed) == (producer, epoch, None)
         ]
+        back = min(back, len(sent))
         # Of what retention has removed, a restart knows the last batch only.
-        if back > len(sent) or sent[-back].offset < self.log._segments[0].base_offset:
+        if not sent or sent[-back].offset < self.log._segments[0].base_offset:
             return
         batch = make_batch(
             [b""] * sent[-back].count,
@@ -166,6 +169,15 @@ class TransactionsMachine(RuleBasedStateMachine):
             base_sequence=sent[-back].sequence,
             is_transactional=sent[-back].is_transactional,
         )
+        ends = [
+            one.offset
+            for one in self.history
+            if one.producer == producer and one.committed is not None
+        ]
+        if sent[-back].is_transactional and any(end > sent[-back].offset for end in ends):
+            with pytest.raises(KafkaError):
+                append(self.log, batch)
+            return
         appended = append(self.log, batch)
         assert (appended.duplicate, appended.base_offset) == (True, sent[-back].offset)
 

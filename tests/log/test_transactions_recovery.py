@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from headwater.base.disk import read_file
+from headwater.base.errors import KafkaError
 from headwater.base.record.batch import stamp, write_crc
 from headwater.log.names import TXN_INDEX, offset_name
 from headwater.log.partition import PartitionLog
@@ -258,18 +259,22 @@ def test_a_full_disk_keeps_the_entries_in_memory() -> None:
 def test_a_batch_that_is_sent_again_after_a_restart_opens_no_transaction() -> None:
     disk = MemoryDisk()
     log = open_log(disk)
-    for sequence in range(3):
-        send(log, 7, sequence)
+    send(log, 7, 0)
     end(log, 7, committed=True)
+    for sequence in range(1, 4):
+        send(log, 7, sequence)
     commit(log)
     log.close()
-    log = open_log(disk, recovery_point=4, clean=True)
+    log = open_log(disk, recovery_point=5, clean=True)
     # The snapshot has the last batch only; the others are looked for in the log.
-    for sequence in range(3):
+    for sequence in range(1, 4):
         assert send(log, 7, sequence).duplicate
-    assert (log.open_transactions(), log.last_stable_offset) == ([], 4)
-    assert send(log, 7, 3).base_offset == 4
-    assert log.last_stable_offset == 4
+    with pytest.raises(KafkaError, match="sequence number 0"):
+        send(log, 7, 0)
+    assert [one.first_offset for one in log.open_transactions()] == [2]
+    end(log, 7, committed=True)
+    commit(log)
+    assert (log.open_transactions(), log.last_stable_offset) == ([], 6)
 
 
 def test_a_control_batch_that_cannot_be_read_stops_no_start() -> None:

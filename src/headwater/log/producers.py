@@ -114,6 +114,15 @@ class Producer:
         """The sequence number that the next batch follows; -1 before the first."""
         return self.batches[-1].last_sequence if self.batches else -1
 
+    def has_ended(self, batch: ProducerBatch) -> bool:
+        """Tell whether a batch of a transaction belongs to one that is not open any more.
+
+        Nobody repeats such a batch: all of a transaction is settled before its end is asked for.
+        What has its sequence number is new, of a client that has lost count (librdkafka, when it
+        aborts with records under way); answered as repeated, it would be lost.
+        """
+        return self.txn_first_offset < 0 or batch.base_offset < self.txn_first_offset
+
 
 class ProducerState:
     """All producers of one partition."""
@@ -162,7 +171,11 @@ class ProducerState:
             if base_sequence != (last_sequence + 1) & SEQUENCE_MASK:
                 repeated = (base_sequence + header.last_offset_delta) & SEQUENCE_MASK
                 for batch in producer.batches:
-                    if batch.base_sequence == base_sequence and batch.last_sequence == repeated:
+                    if (
+                        batch.base_sequence == base_sequence
+                        and batch.last_sequence == repeated
+                        and not (header.is_transactional and producer.has_ended(batch))
+                    ):
                         return batch
                 raise KafkaError(
                     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,

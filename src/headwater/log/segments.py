@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from headwater.base.disk import may_pass
+from headwater.base.record.batch import BATCH_HEADER_BYTES
 from headwater.log.extent import FileRange
 from headwater.log.segment import Segment
 from headwater.log.txn_index import AbortedTransaction
@@ -104,7 +105,38 @@ class SegmentList:
         log_end_offset: int,
         at_least_one: bool,
     ) -> FileRange | None:
-        """Return whole batches of one segment, from the one that holds `offset` or the next."""
+        """Return whole batches of one segment, from the one that holds `offset` or the next.
+
+        Batches that compaction has emptied come only beside or behind all others: some clients
+        (kafkajs 2.2) ask for ever for the same offset when an answer holds no record at all.
+        """
+        limits = (max_bytes, upto_offset, log_end_offset, at_least_one)
+        found = self._read_segment(offset, *limits)
+        if found is None or len(found) % BATCH_HEADER_BYTES:
+            return found
+        first = self._first_with_records(offset, upto_offset)
+        if first is None or first < found.next_offset:
+            return found
+        return self._read_segment(first, *limits) or found
+
+    def _first_with_records(self, offset: int, upto_offset: int) -> int | None:
+        """Return the base offset of the first batch from `offset` on that is not empty."""
+        for segment in self._segments[self.place_of(offset) :]:
+            for _, header in segment.headers(segment.position_of(offset)):
+                if header.base_offset >= upto_offset:
+                    return None
+                if header.record_count > 0:
+                    return header.base_offset
+        return None
+
+    def _read_segment(
+        self,
+        offset: int,
+        max_bytes: int,
+        upto_offset: int,
+        log_end_offset: int,
+        at_least_one: bool,
+    ) -> FileRange | None:
         at = self.place_of(offset)
         while at < len(self._segments) and self._bases[at] < upto_offset:
             segment = self._segments[at]

@@ -154,12 +154,6 @@ class Writer:
 
     def end(self, name: str, *, commit: bool) -> bool:
         """Commit or abort; tell whether it was committed."""
-        if not commit:
-            # librdkafka forgets records that wait to be sent again when it aborts, though the first
-            # attempt may have reached the log, and gives their sequence numbers to the next ones.
-            # In the older protocol those are repetitions by Kafka's rules, and not written.
-            while self._producer.flush(_PATIENCE_S):
-                pass
         self.journal.append(End(name, commit))
         if commit and self._insist(self._producer.commit_transaction):
             self.journal.append(Ended(name, commit=True))

@@ -1,5 +1,6 @@
 """One pass over one log: what remains, what is left alone, and what it costs."""
 
+import dataclasses
 import hashlib
 
 import pytest
@@ -241,6 +242,45 @@ class TestProducers:
         compact(disk, log)
 
         assert [header.base_offset for header, _ in read_batches(log)] == [1]
+
+
+class TestBatchesWithoutRecords:
+    """A reader gets one alone only where nothing else is left to be read."""
+
+    @staticmethod
+    def read(log: PartitionLog, offset: int, *, upto: int) -> list[tuple[int, int]]:
+        found = log.read(offset, 3 * BATCH_HEADER_BYTES, upto_offset=upto, at_least_one=True)
+        assert found is not None
+        content, headers = found.read(), []
+        while content:
+            header = parse_header(content)
+            headers.append((header.base_offset, header.record_count))
+            content = content[header.size_bytes :]
+        return headers
+
+    def test_the_next_record_is_far_behind(self, disk: MemoryDisk, log: PartitionLog) -> None:
+        for producer_id in range(7):
+            append_pairs(log, [(b"a", b"1")], producer=(producer_id, 0, 0))
+        append_pairs(log, [(b"a", b"2")])
+        roll(log)
+        compact(disk, log)
+
+        assert self.read(log, 0, upto=8) == [(7, 1)]
+        assert self.read(log, 6, upto=8) == [(6, 0), (7, 1)]
+        assert self.read(log, 0, upto=7) == [(0, 0), (1, 0), (2, 0)]
+        assert self.read(log, 5, upto=7) == [(5, 0), (6, 0)]
+
+    def test_the_next_record_is_in_another_segment(self, disk: MemoryDisk) -> None:
+        too_large_to_be_put_together = dataclasses.replace(COMPACT, segment_bytes=300)
+        log = open_log(disk, config=too_large_to_be_put_together, clock=ManualClock(NOW_MS))
+        append_pairs(log, [(b"a", bytes(200))], producer=(7, 0, 0))
+        roll(log)
+        append_pairs(log, [(b"a", bytes(200))])
+        roll(log)
+        compact(disk, log)
+        assert log.segments[0].size == BATCH_HEADER_BYTES
+
+        assert self.read(log, 0, upto=2) == [(1, 1)]
 
 
 class TestTransactions:
