@@ -1,6 +1,7 @@
 """Fixtures and settings every test shares."""
 
 import os
+import signal
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -17,6 +18,10 @@ settings.register_profile(
 )
 settings.register_profile("thorough", settings.get_profile("headwater"), max_examples=5_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "headwater"))
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell that starts us in the background says so to all our children, of which some must stop.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(tryfirst=True)
