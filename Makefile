@@ -50,8 +50,9 @@ $(VENV)/run.stamp: $(BIN)/python pyproject.toml requirements/run.txt
 	$(PIP) install --quiet --no-deps -e .
 	@touch $@
 
+# PySpark is published as source alone; there is nothing in it to compile.
 $(VENV)/dev.stamp: $(VENV)/run.stamp requirements/dev.txt
-	$(PIP) install --quiet --only-binary :all: -r requirements/dev.txt
+	$(PIP) install --quiet --only-binary :all: --no-binary pyspark -r requirements/dev.txt
 	@touch $@
 
 setup: $(VENV)/dev.stamp
@@ -81,7 +82,7 @@ format: setup
 lock: setup
 	$(PIP) install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-emit-index-url \
-	  --group dev -o requirements/dev.txt pyproject.toml
+	  --group dev --all-extras -o requirements/dev.txt pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-emit-index-url \
 	  -c requirements/dev.txt -o requirements/run.txt pyproject.toml
 
