@@ -83,10 +83,12 @@ def _transaction_rows(
                 for name, value in figures.items():
                     found[contender.name].setdefault(name, []).append(value)
         say(f"transactions, round {round_no + 1} of {arguments.rounds}", began)
-    for contender in contenders:
-        for records in transactions.RECORD_COUNTS:
-            transactions.check(contender, records, 120)
-    say("committed records compared", began)
+        if round_no == 0:
+            # Later there would be more than a client in Python reads in the time of a benchmark.
+            for contender in contenders:
+                for records in transactions.RECORD_COUNTS:
+                    transactions.check(contender, records, 120)
+            say("committed records compared", began)
     rows = []
     for name, values in found[ours.name].items():
         others = found[theirs.name][name]
