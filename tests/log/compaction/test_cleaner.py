@@ -315,17 +315,18 @@ class TestTransactions:
     ) -> None:
         self.write(log, committed=committed, key=b"a")
         append_pairs(log, [(b"a", b"2")], producer=(9, 0, 1))
-        clean_offset, now_ms = 0, NOW_MS
+        retention_ms = COMPACT.delete_retention_ms
+        clean_offset = 0
         seen = []
-        for _ in range(3):
+        for later_ms in (0, retention_ms, 2 * retention_ms - 1, 2 * retention_ms):
             append_pairs(log, [(b"x", b"1")])
             roll(log)
-            clean_offset = compact(disk, log, clean_offset=clean_offset, now_ms=now_ms)
+            clean_offset = compact(disk, log, clean_offset=clean_offset, now_ms=NOW_MS + later_ms)
             markers = [header for header, _ in read_batches(log) if header.is_control]
             seen.append([header.delete_horizon_ms for header in markers])
-            now_ms += COMPACT.delete_retention_ms
 
-        assert seen == [[None], [NOW_MS + 2 * COMPACT.delete_retention_ms], []]
+        horizon_ms = NOW_MS + 2 * retention_ms
+        assert seen == [[None], [horizon_ms], [horizon_ms], []]
         assert log.aborted_transactions(0, log.log_end_offset) == []
 
     def test_a_marker_stays_for_the_epoch_of_its_producer(
