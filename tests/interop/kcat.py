@@ -80,17 +80,18 @@ def consume(
     topics: list[str],
     isolation: str = "read_uncommitted",
     fetch_max_bytes: int | None = None,
+    settings: Fields | None = None,
 ) -> dict[str, list[Fields]]:
     """Read every partition of every topic to its end, in one run, as a group of one."""
     flags = ["-G", uuid.uuid4().hex, "-b", bootstrap, "-e", "-q", "-f", _FORMAT]
-    settings: Fields = {"auto.offset.reset": "earliest", "isolation.level": isolation}
+    chosen: Fields = {"auto.offset.reset": "earliest", "isolation.level": isolation}
     if fetch_max_bytes is not None:
-        settings |= {
+        chosen |= {
             "fetch.max.bytes": fetch_max_bytes,
             "max.partition.fetch.bytes": fetch_max_bytes,
             "message.max.bytes": fetch_max_bytes,
         }
-    for name, value in settings.items():
+    for name, value in {**chosen, **(settings or {})}.items():
         flags += ["-X", f"{name}={value}"]
     return _parsed(run(*flags, *topics), topics)
 

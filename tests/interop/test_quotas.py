@@ -17,6 +17,8 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 from headwater.delivery.client.connection import Connection
 from headwater.delivery.wire.kafka import messages
 from headwater.testing.broker import EmbeddedBroker
+from tests.interop.clients import Clients
+from tests.interop.records import Record, an_hour_ago_ms
 
 WAIT_S = 60.0
 # What is allowed in two seconds may come at once, and in Kafka in ten: less than is sent.
@@ -158,3 +160,58 @@ def test_aiokafka_waits_beside_somebody_who_does_not(own_broker: EmbeddedBroker,
     slow_s, quick_s = asyncio.run(both())
     assert slow_s > 0.2
     assert quick_s < slow_s
+
+
+# How each client is given its name, and told to send batches of one or two records.
+NAMED = {
+    "kcat": lambda name: {"client.id": name, "batch.size": 2 * VALUE_BYTES},
+    "kafkajs": lambda name: {"clientId": name, "batchRecords": 2},
+    "java-3.9": lambda name: {"client.id": name, "batch.size": 2 * VALUE_BYTES},
+    "java-2.8": lambda name: {"client.id": name, "batch.size": 2 * VALUE_BYTES},
+}
+FETCH_BYTES = 5 * VALUE_BYTES
+# Two seconds' worth is free, and nobody waits for what the last answers tell: the last fetch, or
+# as many batches as a client has under way at once. The rest takes its time. The clock of the
+# broker's windows begins with the first record, so nothing is given away before it.
+UNDER_WAY_BYTES = 5 * 2 * VALUE_BYTES
+WAITED_S = (RECORDS * VALUE_BYTES - UNDER_WAY_BYTES) / RATE - 2.0
+
+
+def said_or_seen(clients: Clients, client: str, kind: str, took_s: float) -> None:
+    """Expect a throttle: of kcat, which tells nothing, that it took the time."""
+    assert took_s >= WAITED_S
+    if client != "kcat":
+        assert clients[client].call("throttled")[kind] > 100
+
+
+@pytest.mark.parametrize("client", list(NAMED))
+def test_other_clients_wait(
+    own_broker: EmbeddedBroker, clients: Clients, name: str, client: str
+) -> None:
+    address = own_broker.bootstrap_servers
+    create(address, name)
+    limit(address, name, producer_byte_rate=RATE, consumer_byte_rate=RATE)
+    at_ms = an_hour_ago_ms()
+    sent = [Record(b"key", value, timestamp_ms=at_ms) for value in values()]
+    settings = NAMED[client](name)
+    speaker = clients[client]
+    begun_s = time.monotonic()
+    speaker.call(
+        "produce",
+        bootstrap=address,
+        topic=name,
+        records=[record.packed() for record in sent],
+        settings=settings,
+    )
+    said_or_seen(clients, client, "produce", time.monotonic() - begun_s)
+    del settings[list(settings)[1]]
+    begun_s = time.monotonic()
+    found = speaker.call(
+        "consume",
+        bootstrap=address,
+        topics=[name],
+        fetch_max_bytes=FETCH_BYTES,
+        settings=settings,
+    )
+    said_or_seen(clients, client, "fetch", time.monotonic() - begun_s)
+    assert [Record.unpacked(fields).value for fields in found[name]] == values()

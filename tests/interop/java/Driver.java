@@ -97,6 +97,8 @@ public final class Driver {
                 return Reading.tail(call);
             case "offsets":
                 return Reading.offsets(call);
+            case "throttled":
+                return Throttled.tell();
             case "member":
                 return Member.run(call);
             case "admin":

@@ -41,6 +41,10 @@ final class Reading {
             String limit = String.valueOf(call.number("fetch_max_bytes"));
             pairs.addAll(List.of("fetch.max.bytes", limit, "max.partition.fetch.bytes", limit));
         }
+        call.object("settings").forEach((name, value) -> {
+            pairs.add(name);
+            pairs.add(String.valueOf(value));
+        });
         Map<String, List<Object>> found = new LinkedHashMap<>();
         try (KafkaConsumer<byte[], byte[]> consumer =
                 open(call.text("bootstrap"), pairs.toArray(new String[0]))) {
@@ -63,6 +67,7 @@ final class Reading {
                     }
                 }
             }
+            Throttled.note("fetch", consumer.metrics());
         }
         return found;
     }

@@ -45,6 +45,7 @@ final class Sending {
                 RecordMetadata found = each.get(Driver.PATIENCE_MS, TimeUnit.MILLISECONDS);
                 answers.add(List.of((long) found.partition(), found.hasOffset() ? found.offset() : -1L));
             }
+            Throttled.note("produce", producer.metrics());
         }
         return answers;
     }

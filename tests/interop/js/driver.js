@@ -99,6 +99,18 @@ function batchesOf(records, batchRecords) {
   return batches.map((each) => each.records);
 }
 
+// How long requests have waited before they were sent, at most: kafkajs keeps them back for the
+// time that the last answer of the broker has told.
+const keptBackMs = {};
+
+function watch(client, kind) {
+  keptBackMs[kind] = 0;
+  client.on(client.events.REQUEST, ({ payload: { apiName, pendingDuration } }) => {
+    if (apiName.toLowerCase() !== kind) return;
+    keptBackMs[kind] = Math.max(keptBackMs[kind], pendingDuration);
+  });
+}
+
 async function produce({
   bootstrap,
   topic,
@@ -114,6 +126,7 @@ async function produce({
     maxInFlightRequests: idempotent ? 1 : undefined,
     createPartitioner: Partitioners.DefaultPartitioner,
   });
+  watch(producer, 'produce');
   await producer.connect();
   const answers = [];
   try {
@@ -171,19 +184,26 @@ function patiently(promise, what) {
   });
 }
 
-async function consume({ bootstrap, topics, isolation = 'read_uncommitted', fetch_max_bytes }) {
+async function consume({
+  bootstrap,
+  topics,
+  isolation = 'read_uncommitted',
+  fetch_max_bytes,
+  settings = {},
+}) {
   const found = Object.fromEntries(topics.map((topic) => [topic, []]));
   const ends = await withAdmin(bootstrap, (admin) => endsOf(admin, topics));
   if (Object.keys(ends).length === 0) return found;
   const limits = fetch_max_bytes
     ? { maxBytes: fetch_max_bytes, maxBytesPerPartition: fetch_max_bytes }
     : {};
-  const consumer = cluster(bootstrap).consumer({
+  const consumer = cluster(bootstrap, settings).consumer({
     groupId: randomUUID(),
     readUncommitted: isolation === 'read_uncommitted',
     maxWaitTimeInMs: 200,
     ...limits,
   });
+  watch(consumer, 'fetch');
   await consumer.connect();
   await consumer.subscribe({ topics, fromBeginning: true });
   const done = new Promise((resolve) => {
@@ -559,7 +579,9 @@ async function relay({ bootstrap, transactional_id, group, source, target, count
   return null;
 }
 
-const OPERATIONS = { produce, consume, tail, offsets, admin, transaction, relay };
+const throttled = async () => keptBackMs;
+
+const OPERATIONS = { produce, consume, throttled, tail, offsets, admin, transaction, relay };
 
 async function main() {
   addCodecs();
