@@ -48,6 +48,12 @@ DIFFERENCES: dict[str, Difference] = {
         "What follows a batch is no part of it; Kafka drops it without a word.",
         "Bytes behind a batch are INVALID_RECORD",
     ),
+    "produce again what has ended": Difference(
+        [(ErrorCode.NONE, 0), (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)],
+        [(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1), (ErrorCode.NONE, 2)],
+        "It is new, of a client that has lost count; answered as repeated it would be lost.",
+        "A transactional batch with the sequence number of one whose transaction has ended",
+    ),
     "produce malformed records": Difference(
         ErrorCode.INVALID_RECORD,
         ErrorCode.NONE,

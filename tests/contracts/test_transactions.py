@@ -7,6 +7,7 @@ import pytest
 from headwater.base.errors import ErrorCode
 from headwater.delivery.wire.kafka import messages
 from tests.contracts.kit import (
+    Subject,
     Talk,
     Topic,
     batch_of,
@@ -254,6 +255,18 @@ def test_a_late_batch_of_the_last_transaction(talk: Talk, topic: Topic, client: 
 
     assert client.send(topic, b"b", sequence=1, me=old)[0] is OLD_EPOCH
     assert client.send(topic, b"a", sequence=0, me=old)[0] is OLD_EPOCH, "also a repetition"
+
+
+def test_a_number_of_the_last_transaction(broker: Subject, topic: Topic, client: Client) -> None:
+    client.add(topic)
+    client.send(topic, b"a", version=9)
+    client.end(commit=False, version=4)
+    client.wait_for("CompleteAbort")
+    client.add(topic)
+
+    again_and_next = [client.send(topic, b"b", sequence=each, version=9) for each in (0, 1)]
+
+    assert again_and_next == broker.expected("produce again what has ended")
 
 
 def test_a_first_batch_with_a_number_of_its_own(talk: Talk, topic: Topic, client: Client) -> None:

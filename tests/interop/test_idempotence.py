@@ -5,6 +5,7 @@ idempotent producer asks again, and the log must hold each record once, in order
 is not idempotent shows that the wire really does what it should: it writes some records twice.
 """
 
+import confluent_kafka
 import pytest
 
 from headwater.testing.broker import EmbeddedBroker
@@ -88,3 +89,37 @@ def test_a_restarted_broker_still_knows_its_producers(
             assert wire.cuts >= 2
         found = read(clients[WITNESS], first.bootstrap_servers, name)
     assert found == sent
+
+
+def test_a_number_that_is_given_twice_loses_nothing_in_silence(
+    broker: EmbeddedBroker, name: str
+) -> None:
+    """A client that aborts and forgets what waited to be sent again gives its number away.
+
+    Librdkafka does. By Kafka's rules the next record counts as repeated and is never written.
+    """
+    settings: dict[str, object] = {"transactional.id": name, "retry.backoff.ms": 1_000}
+    delivered = []
+
+    def note(error: object, message: confluent_kafka.Message) -> None:
+        delivered.append((message.value(), error is None))
+
+    with wire_to(broker) as wire:
+        producer = confluent_kafka.Producer({"bootstrap.servers": wire.bootstrap, **settings})
+        producer.init_transactions(30)
+        wire.cut_after(PRODUCE, wire.count(PRODUCE) + 1)
+        producer.begin_transaction()
+        producer.produce(name, b"written, and not heard of", partition=0, on_delivery=note)
+        while wire.cuts == 0:
+            producer.poll(0.01)
+        producer.abort_transaction(30)
+        producer.begin_transaction()
+        producer.produce(name, b"new", partition=0, on_delivery=note)
+
+        with pytest.raises(confluent_kafka.KafkaException) as refused:
+            producer.commit_transaction(30)
+        producer.purge()
+        producer.flush(30)
+
+    assert refused.value.args[0].name() == "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    assert delivered == [(b"written, and not heard of", False), (b"new", False)]
