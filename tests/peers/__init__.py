@@ -23,7 +23,7 @@ ROOT = HERE.parent.parent
 FETCHED = ROOT / ".peers"
 
 # Java programs choose their class path by the folder under tests/peers that holds the pom.
-Jars = Literal["kafka-4.3", "clients-3.9", "clients-2.8"]
+Jars = Literal["kafka-4.3", "clients-3.9", "clients-2.8", "spark-kafka"]
 
 
 def _has_jars(jars: Jars) -> bool:
@@ -48,6 +48,8 @@ PRESENT: dict[str, Callable[[], bool]] = {
     "kafka": lambda: _has_jars("kafka-4.3"),
     "clients-3.9": lambda: _has_jars("clients-3.9"),
     "clients-2.8": lambda: _has_jars("clients-2.8"),
+    "spark-kafka": lambda: _has_jars("spark-kafka"),
+    "java": lambda: shutil.which("java") is not None,
     "javac": lambda: shutil.which("javac") is not None,
     "kafkajs": _has_kafkajs,
     "kafka-python's tests": _has_kafka_python_tests,
@@ -77,6 +79,11 @@ def require(name: str) -> None:
 def classpath(jars: Jars, *more: Path) -> str:
     """Build a class path of all jars of one peer, and further folders before them."""
     return os.pathsep.join([*(str(path) for path in more), str(FETCHED / jars / "*")])
+
+
+def spark_connector() -> list[Path]:
+    """List the jars of Spark's own Kafka connector, for `spark.jars`; none when it is absent."""
+    return sorted((FETCHED / "spark-kafka").glob("*.jar")) if PRESENT["spark-kafka"]() else []
 
 
 def java_command(

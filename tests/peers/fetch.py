@@ -153,6 +153,7 @@ STEPS: tuple[tuple[str, Callable[[], None]], ...] = (
     ("Apache Kafka 4.3 (mvn)", lambda: jars("kafka-4.3")),
     ("Kafka clients 3.9 (mvn)", lambda: jars("clients-3.9")),
     ("Kafka clients 2.8 (mvn)", lambda: jars("clients-2.8")),
+    ("Spark's Kafka connector (mvn)", lambda: jars("spark-kafka")),
     ("kafkajs (npm)", kafkajs),
     ("kafka-python's tests (pip)", kafka_python_tests),
 )

