@@ -1,0 +1,265 @@
+"""Fetched record batches become the rows that Spark sees.
+
+This file alone decides which batches of a fetch count (whole ones, of no aborted transaction, no
+control batches) and how a damaged one is reported. Records are read by `record_columns` into the
+columns of `column_buffers`; fetching and positions are others' business.
+
+The columns are those of Spark's own Kafka source. `headers` is null where a record has none, and a
+header key that is not UTF-8 has U+FFFD in place of what cannot be read, both as there.
+
+A fetch may end inside a batch, where the broker cut it at its size. That batch is left for the
+next fetch: the offset to go on from is below its last one. So a caller that is given no rows and
+the offset it came with has to fetch more bytes.
+"""
+
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from headwater.base.errors import CorruptRecordError, ErrorCode
+from headwater.base.record.batch import (
+    BATCH_HEADER_BYTES,
+    LENGTH_POS,
+    LOG_APPEND_TIME,
+    MAGIC,
+    MAGIC_POS,
+    BatchHeader,
+    TruncatedBatchError,
+    check_crc,
+    check_frame,
+    parse_header,
+)
+from headwater.base.record.codecs import Codec, decompress
+from headwater.base.record.control import CONTROL_ABORT, control_type
+from headwater.base.record.records import RECORDS_BYTES_MAX, iterate
+from headwater.base.record.varint import BytesLike
+from headwater.streams.source import record_columns as kernel
+from headwater.streams.source.column_buffers import ColumnBuilder
+
+_FAULTS: Final = {
+    kernel.BAD_LENGTH: "it claims more bytes than its batch has",
+    kernel.BAD_NUMBER: "a number in it is cut or too long",
+    kernel.BAD_FIELD: "a field claims more bytes than the record has",
+    kernel.BAD_HEADERS: "its headers contradict its length",
+    kernel.BAD_END: "its fields do not fill its length",
+    kernel.BAD_OFFSET: "its offset does not follow the one before, or lies beyond the batch",
+    kernel.BAD_TAIL: "the batch goes on behind its last record",
+}
+
+
+ROWS_MAX: Final = 16_384
+"""Rows of a RecordBatch; what one costs by itself is nothing beside so many."""
+
+BYTES_MAX: Final = 8 * 1024 * 1024
+"""Bytes of a RecordBatch unless one record is larger: 8,000 rows of 1 KB."""
+
+
+class OldMessageFormatError(CorruptRecordError):
+    """Messages of format 0 or 1, which brokers stopped writing with Kafka 4.0."""
+
+
+class Decoder:
+    """Turns the fetched bytes of one partition into rows; one for each task."""
+
+    def __init__(self, topic: str, partition: int, *, headers: bool) -> None:
+        """Make what is the same in every batch of rows."""
+        self._place = f"{topic}-{partition}"
+        self._builder = ColumnBuilder(topic, partition, headers=headers, rows_max=ROWS_MAX)
+        self._found = np.empty((kernel.ROW_FIELDS, ROWS_MAX), np.int64)
+
+    def decode(
+        self,
+        records: memoryview,
+        *,
+        from_offset: int,
+        upto_offset: int,
+        aborted: Sequence[tuple[int, int]],
+    ) -> tuple[list[pa.RecordBatch], int]:
+        """Decode the records from `from_offset` on and below `upto_offset`.
+
+        Args:
+            records: The batches of one fetch, the last of them perhaps cut.
+            from_offset: The first offset that is wanted.
+            upto_offset: The first offset that is not wanted any more.
+            aborted: Producer id and first offset of each aborted transaction, as fetched.
+
+        Returns:
+            The rows, and the offset to go on from.
+
+        Raises:
+            CorruptRecordError: A batch is damaged; topic, partition and offset are named.
+        """
+        wanted = from_offset, upto_offset
+        pile = _Pile(records)
+        transactions = _CommittedFilter(aborted)
+        rows: list[pa.RecordBatch] = []
+        next_offset = from_offset
+        for pos, header in self._whole_batches(records):
+            if header.base_offset >= upto_offset:
+                next_offset = upto_offset
+                break
+            if transactions.keeps(records, pos, header) and header.next_offset > from_offset:
+                if not pile.takes(header.codec):
+                    rows += self._read(pile, wanted)
+                    pile = _Pile(records)
+                if header.codec == Codec.NONE:
+                    pile.add(header, pos)
+                else:
+                    pile.add_unpacked(header, self._unpack(records, pos, header))
+            next_offset = header.next_offset
+        rows += self._read(pile, wanted)
+        return rows, max(from_offset, min(next_offset, upto_offset))
+
+    def _read(self, pile: "_Pile", offsets: tuple[int, int]) -> Iterator[pa.RecordBatch]:
+        if not pile.batches:
+            return
+        source = np.frombuffer(pile.source(), np.uint8)
+        # Whether it could be written is part of its type: one type, one compilation.
+        source.flags.writeable = False
+        batches = np.array(pile.batches, np.int64)
+        cursor = np.zeros(kernel.CURSOR_FIELDS, np.int64)
+        outcome = kernel.FULL
+        while outcome == kernel.FULL:
+            outcome = kernel.find_records(source, batches, offsets, BYTES_MAX, self._found, cursor)
+            if outcome not in _FAULTS and cursor[kernel.ROW_COUNT]:
+                yield self._builder.build(source, self._found[:, : cursor[kernel.ROW_COUNT]])
+        if outcome in _FAULTS:
+            batch = pile.batches[cursor[kernel.AT_BATCH]]
+            raise _corrupt(
+                self._place,
+                batch[kernel.BATCH_BASE_OFFSET],
+                f"record {cursor[kernel.AT_RECORD]} of {batch[kernel.BATCH_RECORD_COUNT]}:"
+                f" {_FAULTS[outcome]}",
+                ErrorCode.INVALID_RECORD,
+            )
+
+    def _whole_batches(self, records: memoryview) -> Iterator[tuple[int, BatchHeader]]:
+        """Walk over the batches that are there whole, and prove each."""
+        pos, end = 0, len(records)
+        while end - pos > MAGIC_POS:
+            if records[pos + MAGIC_POS] < MAGIC:
+                raise self._old_format(records, pos)
+            try:
+                header = parse_header(records, pos)
+                check_frame(header, pos, end)
+            except TruncatedBatchError:
+                return
+            except CorruptRecordError as error:
+                raise _corrupt(self._place, _base_offset(records, pos), error.message) from error
+            if not check_crc(records, pos, header.size_bytes):
+                raise _corrupt(
+                    self._place, header.base_offset, "the batch does not have its checksum"
+                )
+            if header.record_count < 0:
+                raise _corrupt(
+                    self._place, header.base_offset, f"it claims {header.record_count} records"
+                )
+            yield pos, header
+            pos += header.size_bytes
+
+    def _unpack(self, records: memoryview, pos: int, header: BatchHeader) -> bytes:
+        packed = records[pos + BATCH_HEADER_BYTES : pos + header.size_bytes]
+        if header.record_count == 0 and not packed:
+            return b""
+        try:
+            return decompress(header.codec, packed, RECORDS_BYTES_MAX)
+        except CorruptRecordError as error:
+            raise _corrupt(self._place, header.base_offset, error.message, error.code) from error
+
+    def _old_format(self, records: memoryview, pos: int) -> OldMessageFormatError:
+        error = OldMessageFormatError(
+            f"{self._place} holds messages of the old format {records[pos + MAGIC_POS]}"
+            f" at offset {_base_offset(records, pos)}",
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        )
+        error.hint = "copy them into a new topic with a client that reads the old format"
+        return error
+
+
+class _CommittedFilter:
+    """Tells which batches of a fetch a reader of committed records may see.
+
+    A transaction is aborted from the first offset that the broker names on, until its marker.
+    """
+
+    def __init__(self, aborted: Sequence[tuple[int, int]]) -> None:
+        self._ahead = sorted(aborted, key=itemgetter(1), reverse=True)
+        self._producers: set[int] = set()
+
+    def keeps(self, records: memoryview, pos: int, header: BatchHeader) -> bool:
+        """Tell whether the batch holds records to show; each is asked about once, in order."""
+        while self._ahead and self._ahead[-1][1] <= header.last_offset:
+            self._producers.add(self._ahead.pop()[0])
+        if header.is_control:
+            if header.producer_id in self._producers and _is_abort(records, pos):
+                self._producers.remove(header.producer_id)
+            return False
+        return not (header.is_transactional and header.producer_id in self._producers)
+
+
+class _Pile:
+    """Batches that are read in one go: where the fetch has them, or unpacked, never both."""
+
+    def __init__(self, fetched: memoryview) -> None:
+        self._fetched = fetched
+        self._unpacked: list[bytes] = []
+        self._unpacked_bytes = 0
+        self.batches: list[tuple[int, ...]] = []
+
+    def takes(self, codec: int) -> bool:
+        """Tell whether a batch of this codec may be added; what lies in the fetch needs no room."""
+        if codec == Codec.NONE:
+            return not self._unpacked
+        return not self.batches or 0 < self._unpacked_bytes < BYTES_MAX
+
+    def add(self, header: BatchHeader, pos: int) -> None:
+        """Add the batch that lies at `pos` of the fetch as it is."""
+        self._add(header, pos + BATCH_HEADER_BYTES, pos + header.size_bytes)
+
+    def add_unpacked(self, header: BatchHeader, data: bytes) -> None:
+        """Add a batch whose records were unpacked."""
+        start = self._unpacked_bytes
+        self._unpacked.append(data)
+        self._unpacked_bytes += len(data)
+        self._add(header, start, self._unpacked_bytes)
+
+    def source(self) -> BytesLike:
+        """Return the bytes in which the batches lie."""
+        if not self._unpacked:
+            return self._fetched
+        return self._unpacked[0] if len(self._unpacked) == 1 else b"".join(self._unpacked)
+
+    def _add(self, header: BatchHeader, start: int, end: int) -> None:
+        """Describe a batch as the kernel wants it."""
+        timestamp_type = header.timestamp_type
+        self.batches.append(
+            (
+                start,
+                end,
+                header.record_count,
+                header.base_offset,
+                header.last_offset_delta,
+                header.max_timestamp
+                if timestamp_type == LOG_APPEND_TIME
+                else header.base_timestamp,
+                timestamp_type,
+            )
+        )
+
+
+def _is_abort(records: memoryview, pos: int) -> bool:
+    marks = iterate(records, pos)
+    return bool(marks) and control_type(marks[0]) == CONTROL_ABORT
+
+
+def _base_offset(records: memoryview, pos: int) -> int:
+    return int.from_bytes(records[pos : pos + LENGTH_POS], signed=True)
+
+
+def _corrupt(
+    place: str, offset: int, cause: str, code: ErrorCode = ErrorCode.CORRUPT_MESSAGE
+) -> CorruptRecordError:
+    return CorruptRecordError(f"{place} is damaged at offset {offset}: {cause}", code)
