@@ -22,6 +22,7 @@ from headwater.base.record.batch import (
     scan,
     stamp,
     stamp_append_time,
+    stamp_transaction,
 )
 from headwater.base.record.records import Record, build_batch, iterate
 from tests.base.record.samples import NOW_MS, typical
@@ -186,6 +187,21 @@ def test_append_time_is_stamped_with_a_new_checksum() -> None:
     )
     assert check_crc(batch, 5, after.size_bytes)
     assert {record.timestamp for record in iterate(batch, 5)} == {NOW_MS + 999}
+
+
+def test_a_transaction_is_stamped_with_a_new_checksum() -> None:
+    batch = bytearray(b"12345") + build_batch(typical()) + b"behind"
+    before = parse_header(batch, 5)
+    stamp_transaction(batch, 5, producer_id=2**40, producer_epoch=7, base_sequence=2**31 - 1)
+    after = parse_header(batch, 5)
+    assert after == before._replace(
+        crc=after.crc,
+        attributes=before.attributes | 16,
+        producer_id=2**40,
+        producer_epoch=7,
+        base_sequence=2**31 - 1,
+    )
+    assert check_crc(batch, 5, after.size_bytes)
 
 
 def test_the_checksum_covers_everything_from_the_attributes_on() -> None:

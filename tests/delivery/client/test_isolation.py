@@ -4,7 +4,6 @@ import random
 
 import pytest
 from confluent_kafka import Consumer as ForeignConsumer
-from confluent_kafka import KafkaError as ForeignError
 from confluent_kafka import Producer as ForeignProducer
 from confluent_kafka import TopicPartition
 
@@ -19,6 +18,7 @@ from tests.delivery.client.transactional import (
     HIGH_WATERMARK,
     LAST_STABLE_OFFSET,
     Mixed,
+    committed,
     transactional,
     wait_until_stable,
     write,
@@ -173,35 +173,10 @@ def test_any_history_is_read_as_librdkafka_reads_it(
         write(writer, name, f"{step} {number}")
     place = (name, 0)
     stable = admin.list_offsets(cluster, {place: admin.LATEST}, read_committed=True)[place]
-    expected = foreign(bootstrap, name, stable)
+    expected = committed(bootstrap, name, stable)
     assert expected
     for fetch_bytes in (1, 300, 50 << 20):
         consumer = Consumer(cluster, read_committed=True, fetch_bytes=fetch_bytes)
         consumer.assign({place: 0})
         found = read_to(consumer, name, stable)
         assert {at: value for at, value in found.items() if at < stable} == expected
-
-
-def foreign(bootstrap: str, topic: str, end: int) -> dict[int, str]:
-    """Read a partition's committed records below an offset with librdkafka."""
-    consumer = ForeignConsumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": topic,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    found: dict[int, str] = {}
-    try:
-        while True:
-            message = consumer.poll(30)
-            assert message is not None
-            error = message.error()
-            if error is not None:
-                assert error.code() == ForeignError._PARTITION_EOF, error
-                return {at: value for at, value in found.items() if at < end}
-            found[message.offset() or 0] = (message.value() or b"").decode()
-    finally:
-        consumer.close()

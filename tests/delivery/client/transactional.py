@@ -7,7 +7,7 @@ them, and how, is the tests' business.
 import time
 from typing import NamedTuple
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from headwater.delivery.client import admin
 from headwater.delivery.client.cluster import Cluster
@@ -65,6 +65,31 @@ def wait_until_stable(cluster: Cluster, topic: str, offset: int, partition: int 
             return
         assert time.monotonic() < deadline_s, f"offset {offset} has not become stable"
         time.sleep(0.01)
+
+
+def committed(bootstrap: str, topic: str, end: int, *, partition: int = 0) -> dict[int, str]:
+    """Read what librdkafka shows to readers of committed data below an offset."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": topic,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, 0)])
+    found: dict[int, str] = {}
+    try:
+        while True:
+            message = consumer.poll(30)
+            assert message is not None
+            error = message.error()
+            if error is not None:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                return {at: value for at, value in found.items() if at < end}
+            found[message.offset() or 0] = (message.value() or b"").decode()
+    finally:
+        consumer.close()
 
 
 def write_everything(cluster: Cluster, bootstrap: str, topic: str) -> Mixed:

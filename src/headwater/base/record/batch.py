@@ -64,6 +64,7 @@ MAGIC_POS: Final = 16
 CRC_POS: Final = 17
 ATTRIBUTES_POS: Final = 21
 MAX_TIMESTAMP_POS: Final = 35
+PRODUCER_POS: Final = 43
 
 SIZE_OVERHEAD_BYTES: Final = 12
 """What `batch_length` leaves out: the base offset and the length itself."""
@@ -92,6 +93,7 @@ _INT64: Final = struct.Struct(">q")
 _INT32: Final = struct.Struct(">i")
 _UINT32: Final = struct.Struct(">I")
 _INT16: Final = struct.Struct(">h")
+_PRODUCER: Final = struct.Struct(">qhi")  # producer_id, producer_epoch, base_sequence
 
 _unpack_header = HEADER.unpack_from
 _pack_int64 = _INT64.pack_into
@@ -250,6 +252,22 @@ def stamp_append_time(buffer: bytearray | memoryview, pos: int, max_timestamp: i
     (attributes,) = _INT16.unpack_from(buffer, pos + ATTRIBUTES_POS)
     _INT16.pack_into(buffer, pos + ATTRIBUTES_POS, attributes | TIMESTAMP_TYPE_MASK)
     _pack_int64(buffer, pos + MAX_TIMESTAMP_POS, max_timestamp)
+    write_crc(buffer, pos, batch_length + SIZE_OVERHEAD_BYTES)
+
+
+def stamp_transaction(
+    buffer: bytearray | memoryview,
+    pos: int,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+) -> None:
+    """Make the batch at `pos` part of a producer's transaction, and its checksum anew."""
+    (batch_length,) = _INT32.unpack_from(buffer, pos + LENGTH_POS)
+    (attributes,) = _INT16.unpack_from(buffer, pos + ATTRIBUTES_POS)
+    _INT16.pack_into(buffer, pos + ATTRIBUTES_POS, attributes | TRANSACTIONAL_MASK)
+    _PRODUCER.pack_into(buffer, pos + PRODUCER_POS, producer_id, producer_epoch, base_sequence)
     write_crc(buffer, pos, batch_length + SIZE_OVERHEAD_BYTES)
 
 

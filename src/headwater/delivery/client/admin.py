@@ -273,7 +273,7 @@ def describe_group(cluster: Cluster, group: str) -> GroupInfo:
         _check(answer.error_code, f"group {group!r}")
         return _classic_group(answer)
 
-    info = _ask_coordinator(cluster, group, ask)
+    info = cluster.ask_coordinator(group, ask)
     if info is None:
         raise KafkaError(
             ErrorCode.GROUP_ID_NOT_FOUND,
@@ -374,7 +374,7 @@ def committed_offsets(
         return response
 
     offsets = {}
-    for topic in _ask_coordinator(cluster, group, ask).topics:
+    for topic in cluster.ask_coordinator(group, ask).topics:
         for each in topic.partitions:
             if each.committed_offset != _NO_OFFSET:
                 offsets[topic.name, each.partition_index] = each.committed_offset
@@ -418,7 +418,7 @@ def commit_offsets(
             for answer in topic.partitions:
                 _check(answer.error_code, f"{topic.name}-{answer.partition_index}")
 
-    _ask_coordinator(cluster, group, commit)
+    cluster.ask_coordinator(group, commit)
 
 
 def delete_group(cluster: Cluster, group: str) -> None:
@@ -429,21 +429,7 @@ def delete_group(cluster: Cluster, group: str) -> None:
         for answer in coordinator.call(request).results:
             _check(answer.error_code, f"group {group!r}")
 
-    _ask_coordinator(cluster, group, delete)
-
-
-def _ask_coordinator(cluster: Cluster, group: str, ask: Callable[[Connection], Result]) -> Result:
-    """Ask whoever keeps a group; look for another one when that is not the one asked."""
-
-    def ask_once() -> Result:
-        try:
-            return ask(cluster.coordinator(group))
-        except KafkaError as error:
-            if error.code in {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}:
-                cluster.forget_coordinator(group)
-            raise
-
-    return cluster.retrying(ask_once)
+    cluster.ask_coordinator(group, delete)
 
 
 def _check(error_code: int, message: str) -> None:

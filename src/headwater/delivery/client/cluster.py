@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 from headwater.base.errors import RETRIABLE, ErrorCode, HeadwaterError, KafkaError
 from headwater.delivery.client.connection import Connection
-from headwater.delivery.client.errors import BrokerUnreachableError
+from headwater.delivery.client.errors import BrokerUnreachableError, TopicReplacedError
 from headwater.delivery.wire.kafka import messages
 
 Result = TypeVar("Result")
@@ -21,7 +21,25 @@ Place = tuple[str, int]
 _DEFAULT_PORT = 9092
 _RETRY_PAUSE_S = 0.1
 _METADATA_AGE_MAX_S = 30.0
-_COORDINATOR_GROUP = 0
+_NOT_THE_ONE = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
+
+GROUP = 0
+TRANSACTION = 1
+"""What a coordinator keeps: the key types of FindCoordinator."""
+
+
+def is_retriable(error: HeadwaterError) -> bool:
+    """Tell whether the same request may be answered better a moment later."""
+    return (
+        isinstance(error, KafkaError)
+        and error.code in RETRIABLE
+        and not isinstance(error, TopicReplacedError)
+    )
+
+
+def is_retriable_or_broken(error: HeadwaterError) -> bool:
+    """Tell the same of requests that may be sent twice: a broker that is away may come back."""
+    return is_retriable(error) or isinstance(error, BrokerUnreachableError)
 
 
 class PartitionInfo(NamedTuple):
@@ -78,7 +96,7 @@ class Cluster:
         self._connections: dict[tuple[str, int, str], Connection] = {}
         self._topics: dict[str, TopicInfo] = {}
         self._topics_read_s = 0.0
-        self._coordinators: dict[str, int] = {}
+        self._coordinators: dict[tuple[int, str], int] = {}
         self.cluster_id = ""
         self.controller_id = -1
 
@@ -154,6 +172,10 @@ class Cluster:
                 return
             time.sleep(_RETRY_PAUSE_S)
 
+    def knows(self, name: str) -> bool:
+        """Tell whether the last answer that was about the topic had it."""
+        return name in self._topics
+
     def forget_topic(self, name: str) -> None:
         """Ask again before the topic is used next."""
         self._topics.pop(name, None)
@@ -213,19 +235,21 @@ class Cluster:
             hint=f"see: headwater topic describe {topic}",
         )
 
-    def coordinator(self, group: str, *, purpose: str = "") -> Connection:
-        """Return a connection to the broker that keeps a group."""
-        if group not in self._coordinators:
-            self._coordinators[group] = self.retrying(lambda: self._find_coordinator(group))
-        return self.broker(self._coordinators[group], purpose=purpose)
+    def coordinator(self, key: str, *, key_type: int = GROUP, purpose: str = "") -> Connection:
+        """Return a connection to the broker that keeps a group, or a transactional id."""
+        found = self._coordinators.get((key_type, key))
+        if found is None:
+            found = self.retrying(lambda: self._find_coordinator(key, key_type))
+            self._coordinators[key_type, key] = found
+        return self.broker(found, purpose=purpose)
 
-    def forget_coordinator(self, group: str) -> None:
-        """Look for the group's coordinator again before it is used next."""
-        self._coordinators.pop(group, None)
+    def forget_coordinator(self, key: str, *, key_type: int = GROUP) -> None:
+        """Look for the coordinator again before it is used next."""
+        self._coordinators.pop((key_type, key), None)
 
-    def _find_coordinator(self, group: str) -> int:
+    def _find_coordinator(self, key: str, key_type: int) -> int:
         # Version 3 asks for one key at a time, which every broker since 2.0 understands.
-        request = messages.FindCoordinatorRequest(key=group, key_type=_COORDINATOR_GROUP)
+        request = messages.FindCoordinatorRequest(key=key, key_type=key_type)
         response = self.any().call(request, version_max=3)
         if response.error_code:
             raise KafkaError(ErrorCode(response.error_code), response.error_message or "")
@@ -233,18 +257,45 @@ class Cluster:
         node_id: int = response.node_id
         return node_id
 
+    def ask_coordinator(
+        self,
+        key: str,
+        ask: Callable[[Connection], Result],
+        *,
+        key_type: int = GROUP,
+        passes: Callable[[HeadwaterError], bool] = is_retriable,
+        pause_s: float = _RETRY_PAUSE_S,
+    ) -> Result:
+        """Ask the coordinator until the time is up; look for another when it is not the one."""
+
+        def ask_once() -> Result:
+            try:
+                return ask(self.coordinator(key, key_type=key_type))
+            except (KafkaError, BrokerUnreachableError) as error:
+                if isinstance(error, BrokerUnreachableError) or error.code in _NOT_THE_ONE:
+                    self.forget_coordinator(key, key_type=key_type)
+                raise
+
+        return self.retrying(ask_once, passes=passes, pause_s=pause_s)
+
     # --- patience -------------------------------------------------------------------------------
 
-    def retrying(self, action: Callable[[], Result]) -> Result:
+    def retrying(
+        self,
+        action: Callable[[], Result],
+        *,
+        passes: Callable[[HeadwaterError], bool] = is_retriable,
+        pause_s: float = _RETRY_PAUSE_S,
+    ) -> Result:
         """Run the action again while its error is one that passes, until the time is up."""
         deadline_s = time.monotonic() + self.timeout_s
         while True:
             try:
                 return action()
-            except KafkaError as error:
-                if error.code not in RETRIABLE or time.monotonic() >= deadline_s:
+            except HeadwaterError as error:
+                if not passes(error) or time.monotonic() >= deadline_s:
                     raise
-            time.sleep(_RETRY_PAUSE_S)
+            time.sleep(pause_s)
 
     # --- connections ----------------------------------------------------------------------------
 
@@ -255,6 +306,11 @@ class Cluster:
             connection = Connection(host, port, client_id=self._client_id, timeout_s=self.timeout_s)
             self._connections[key] = connection
         return connection
+
+    def close_connections(self, purpose: str) -> None:
+        """Close those that were made for one purpose."""
+        for key in [key for key in self._connections if key[2] == purpose]:
+            self._connections.pop(key).close()
 
     def close(self) -> None:
         """Close all connections."""

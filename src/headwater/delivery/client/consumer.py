@@ -20,10 +20,8 @@ from headwater.base.record.control import CONTROL_ABORT, control_type
 from headwater.base.record.records import iterate
 from headwater.delivery.client.cluster import Cluster, Place
 from headwater.delivery.client.errors import BrokerUnreachableError
-from headwater.delivery.wire.kafka import messages
+from headwater.delivery.client.requests import FETCH_BY_NAME_VERSION_MAX, fetch_request
 
-# By-name versions: ids are only needed to notice a topic that was deleted and created again.
-_FETCH_VERSION_MAX = 12
 _PARTITION_BYTES = 1 << 20
 _FETCH_BYTES = 50 << 20
 
@@ -117,32 +115,18 @@ class Consumer:
         return leaders
 
     def _fetch(self, leader: int, places: list[Place], wait_s: float, found: list[Message]) -> None:
-        request = messages.FetchRequest(
-            max_wait_ms=int(wait_s * 1000),
-            min_bytes=1,
-            max_bytes=self._fetch_bytes,
-            isolation_level=int(self._read_committed),
-            session_id=0,
-            session_epoch=-1,
+        request = fetch_request(
+            {place: self._positions[place] for place in places},
+            read_committed=self._read_committed,
+            wait_ms=int(wait_s * 1000),
+            fetch_bytes=self._fetch_bytes,
+            partition_bytes=_PARTITION_BYTES,
         )
-        topics: dict[str, messages.FetchRequest.FetchTopic] = {}
-        for topic, partition in places:
-            asked = topics.get(topic)
-            if asked is None:
-                asked = topics[topic] = messages.FetchRequest.FetchTopic(topic=topic)
-                request.topics.append(asked)
-            asked.partitions.append(
-                messages.FetchRequest.FetchPartition(
-                    partition=partition,
-                    fetch_offset=self._positions[topic, partition],
-                    partition_max_bytes=_PARTITION_BYTES,
-                )
-            )
         connection = self._cluster.broker(leader, purpose="fetch")
         try:
             response = connection.call(
                 request,
-                version_max=_FETCH_VERSION_MAX,
+                version_max=FETCH_BY_NAME_VERSION_MAX,
                 timeout_s=wait_s + self._cluster.timeout_s,
             )
         except BrokerUnreachableError:

@@ -1,10 +1,10 @@
 """What can go wrong between us and a broker that is not ours to mend.
 
 This file alone decides how a broken or silent broker is reported; error codes that a broker sends
-stay `KafkaError`.
+stay `KafkaError`, of which some have a class of their own because callers act on them.
 """
 
-from headwater.base.errors import HeadwaterError
+from headwater.base.errors import HeadwaterError, KafkaError
 
 
 class BrokerUnreachableError(HeadwaterError):
@@ -17,3 +17,11 @@ class BrokerTimeoutError(BrokerUnreachableError):
 
 class UnsupportedByBrokerError(HeadwaterError):
     """The broker does not offer what was asked for, in no version that we speak."""
+
+
+class ProducerFencedError(KafkaError):
+    """Somebody else has begun to write under our transactional id, or our time is over."""
+
+
+class TopicReplacedError(KafkaError):
+    """The topic of that id is gone, whether or not another has its name."""

@@ -7,7 +7,7 @@ the broker and written once.
 
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 from headwater.base.errors import RETRIABLE, ErrorCode, KafkaError
@@ -16,6 +16,7 @@ from headwater.base.record.records import Record, build_batch
 from headwater.delivery.client.cluster import Cluster, Place
 from headwater.delivery.client.errors import BrokerUnreachableError
 from headwater.delivery.client.partitioner import partition_for_key
+from headwater.delivery.client.requests import produce_answers, produce_request
 from headwater.delivery.wire.kafka import messages
 
 Header = tuple[str, bytes | None]
@@ -227,20 +228,11 @@ class Producer:
 
     def _produce(self, leader: int, share: dict[Place, _Batch]) -> Any:  # noqa: ANN401
         connection = self._cluster.broker(leader, purpose="produce")
-        request = messages.ProduceRequest(
-            acks=self._acks, timeout_ms=int(self._cluster.timeout_s * 1000)
+        request = produce_request(
+            {place: self._encode(place, batch) for place, batch in share.items()},
+            acks=self._acks,
+            timeout_s=self._cluster.timeout_s,
         )
-        topics: dict[str, messages.ProduceRequest.TopicProduceData] = {}
-        for (topic, partition), batch in share.items():
-            data = topics.get(topic)
-            if data is None:
-                data = topics[topic] = messages.ProduceRequest.TopicProduceData(name=topic)
-                request.topic_data.append(data)
-            data.partition_data.append(
-                messages.ProduceRequest.PartitionProduceData(
-                    partition, self._encode((topic, partition), batch)
-                )
-            )
         connection.send(request, version_max=_PRODUCE_VERSION_MAX)
         if self._acks == 0:
             connection.expect_no_answer()
@@ -268,14 +260,13 @@ class Producer:
         again: dict[Place, Exception],
     ) -> None:
         refused: list[KafkaError] = []
-        for topic, answer in _answers(response):
-            place = (topic, answer.index)
+        for place, answer in produce_answers(response):
             code = ErrorCode(answer.error_code)
             if code in {ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER}:
                 count = len(share[place].records)
                 self._delivered.append(Delivered(*place, answer.base_offset, count))
                 continue
-            error = KafkaError(code, answer.error_message or f"{topic}: {code.name}")
+            error = KafkaError(code, answer.error_message or f"{place[0]}: {code.name}")
             try:
                 self._keep_or_raise(place, error, again)
             except KafkaError:
@@ -291,11 +282,3 @@ class Producer:
             raise error
         self._cluster.forget_topic(place[0])
         again[place] = error
-
-
-def _answers(
-    response: messages.ProduceResponse,
-) -> Iterable[tuple[str, messages.ProduceResponse.PartitionProduceResponse]]:
-    for topic in response.responses:
-        for answer in topic.partition_responses:
-            yield topic.name, answer
