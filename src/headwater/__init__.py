@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headwater.delivery.client.consumer import Consumer, Message
     from headwater.delivery.client.group import GroupConsumer
     from headwater.delivery.client.producer import Producer
+    from headwater.streams.session import session
 
 __all__ = [
     "Cluster",
@@ -28,6 +29,7 @@ __all__ = [
     "Message",
     "Producer",
     "__version__",
+    "session",
 ]
 
 __version__ = "0.1.0.dev0"
@@ -41,6 +43,7 @@ _HOMES = {
     "KafkaError": "headwater.base.errors",
     "Message": "headwater.delivery.client.consumer",
     "Producer": "headwater.delivery.client.producer",
+    "session": "headwater.streams.session",
 }
 
 

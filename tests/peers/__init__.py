@@ -49,7 +49,6 @@ PRESENT: dict[str, Callable[[], bool]] = {
     "clients-3.9": lambda: _has_jars("clients-3.9"),
     "clients-2.8": lambda: _has_jars("clients-2.8"),
     "spark-kafka": lambda: _has_jars("spark-kafka"),
-    "java": lambda: shutil.which("java") is not None,
     "javac": lambda: shutil.which("javac") is not None,
     "kafkajs": _has_kafkajs,
     "kafka-python's tests": _has_kafka_python_tests,

@@ -1,0 +1,129 @@
+"""A Spark session that works at once.
+
+This file alone decides what a session of ours has that a plain one has not: an interpreter and a
+Java that fit, quiet logs, a state store that holds more than memory, as many shuffle partitions as
+cores. It gives a plain SparkSession and needs no jar.
+"""
+
+import importlib.util
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headwater.base.errors import HeadwaterError
+from headwater.streams.java import use_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BOOTSTRAP_VARIABLE = "HEADWATER_BOOTSTRAP"
+MASTER_VARIABLE = "HEADWATER_MASTER"
+_LOG4J = Path(__file__).with_name("log4j2.properties")
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# Larger than Spark's 10,000: each batch that crosses to Python costs the same, however full it is.
+_ARROW_ROWS = 65_536
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ARROW_ROWS),
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+}
+
+
+class SparkMissingError(HeadwaterError):
+    """Something that Spark itself needs is not installed."""
+
+
+def session(
+    name: str | None = None,
+    *,
+    master: str | None = None,
+    config: Mapping[str, object] | None = None,
+    bootstrap: str | None = None,
+) -> "SparkSession":
+    """Give a Spark session; the running one, if there is one.
+
+    Args:
+        name: What Spark calls it.
+        master: Where Spark runs; ``HEADWATER_MASTER``, else all cores of this machine.
+        config: Settings of Spark, over ours.
+        bootstrap: The broker of sources and sinks that name none; ``HEADWATER_BOOTSTRAP``, else
+            the one on the usual port.
+
+    Raises:
+        SparkMissingError: PySpark, or the shell that starts it, is not installed.
+        JavaMissingError: There is no Java that will do.
+    """
+    check_spark()
+    use_java()
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra, and slow to load
+
+    master = master or os.environ.get(MASTER_VARIABLE) or "local[*]"
+    # The interpreter on the PATH is another one unless a virtual environment is activated.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if bootstrap is not None:
+        os.environ[BOOTSTRAP_VARIABLE] = bootstrap
+    builder = SparkSession.builder.master(master).appName(name or "headwater")
+    for key, value in settings_of(master, config or {}).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def check_spark() -> str:
+    """Make sure that PySpark is there and can start; gives its version.
+
+    Raises:
+        SparkMissingError: It is not.
+    """
+    if importlib.util.find_spec("pyspark") is None:
+        raise SparkMissingError(
+            "PySpark is not installed", hint="install it with: pip install 'headwater[spark]'"
+        )
+    if shutil.which("bash") is None:
+        raise SparkMissingError(
+            "Spark is started by bash, which is not on the PATH", hint="apt install bash"
+        )
+    from pyspark.version import __version__  # noqa: PLC0415 - an extra
+
+    return __version__
+
+
+def settings_of(master: str, config: Mapping[str, object]) -> dict[str, str]:
+    """Put the caller's settings over ours."""
+    settings = dict(_SETTINGS)
+    cores = _local_cores(master)
+    if cores is not None:
+        # The checkpoint of a stateful query keeps this number for good.
+        settings["spark.sql.shuffle.partitions"] = str(cores)
+    if BOOTSTRAP_VARIABLE in os.environ:
+        # Readers and writers run in processes that a cluster starts on other machines.
+        name = f"spark.executorEnv.{BOOTSTRAP_VARIABLE}"
+        settings[name] = os.environ[BOOTSTRAP_VARIABLE]
+    settings |= {name: _text(value) for name, value in config.items()}
+    quiet = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"
+    settings[_JAVA_OPTIONS] = f"{quiet} {settings.get(_JAVA_OPTIONS, '')}".rstrip()
+    return settings
+
+
+def _local_cores(master: str) -> int | None:
+    found = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master)
+    if found is None:
+        return None
+    if found[1] == "*":
+        return os.cpu_count() or 1
+    return int(found[1] or 1)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

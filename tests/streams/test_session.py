@@ -1,0 +1,73 @@
+"""What a session is given, and what is said where Spark cannot be had."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headwater.streams.session import SparkMissingError, check_spark, session, settings_of
+
+
+@pytest.mark.parametrize(
+    "master, partitions",
+    [
+        ("local", "1"),
+        ("local[3]", "3"),
+        ("local[2,4]", "2"),
+        ("local[*]", str(os.cpu_count())),
+        ("local-cluster[2,1,1024]", None),
+        ("spark://host:7077", None),
+    ],
+)
+def test_as_many_shuffle_partitions_as_cores_of_this_machine(
+    master: str, partitions: str | None
+) -> None:
+    assert settings_of(master, {}).get("spark.sql.shuffle.partitions") == partitions
+
+
+def test_the_callers_settings_win() -> None:
+    given = {"spark.ui.enabled": True, "spark.sql.shuffle.partitions": 7, "spark.mine": "x"}
+    settings = settings_of("local[2]", given)
+    assert settings["spark.ui.enabled"] == "true"
+    assert settings["spark.sql.shuffle.partitions"] == "7"
+    assert settings["spark.mine"] == "x"
+
+
+def test_the_callers_java_options_stand_beside_ours() -> None:
+    name = "spark.driver.extraJavaOptions"
+    options = settings_of("local", {name: "-Dmine=1"})[name].split()
+    assert "-Dmine=1" in options
+    assert any(each.startswith("-Dlog4j2.configurationFile=file:") for each in options)
+
+
+def test_executors_are_told_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADWATER_BOOTSTRAP", "broker:9092")
+    name = "spark.executorEnv.HEADWATER_BOOTSTRAP"
+    assert settings_of("spark://host:7077", {})[name] == "broker:9092"
+
+
+def test_without_pyspark_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(SparkMissingError, match="PySpark is not installed") as raised:
+        session()
+    assert "pip install 'headwater[spark]'" in raised.value.hint
+
+
+def test_without_bash_it_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SparkMissingError, match="bash"):
+        check_spark()
+
+
+def test_importing_headwater_loads_neither_spark_nor_arrow() -> None:
+    program = (
+        "import sys, headwater; headwater.session; "
+        "print(sorted({'pyspark', 'pyarrow', 'pandas', 'numpy', 'numba'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
