@@ -48,6 +48,8 @@ _REPLACED = {
     KafkaError.PRODUCER_FENCED,
     KafkaError.INVALID_PRODUCER_EPOCH,
     KafkaError.INVALID_TXN_STATE,
+    # An abort made it forget records that had reached the log: it has lost count, and another begins.
+    KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
 }
 # How long a call may take before the client looks whether it should end.
 _PATIENCE_S = 1.0
@@ -127,11 +129,18 @@ class Writer:
         for number in range(self.dice.randint(1, 4)):
             self.write(name, self.dice.choice(self._places), f"{name}.{number}")
             if self.dice.random() < 0.3:
-                self._producer.poll(self.dice.random() * 0.01)
+                self._wait_a_little()
         if self.dice.random() < 0.03:
             # Around the time-out: some come back in time, some too late.
             self.stop.wait(TIMEOUT_MS / 1000 * self.dice.uniform(0.1, 1.5))
         self.end(name, commit=self.dice.random() < 0.8)
+
+    def _wait_a_little(self) -> None:
+        """Let the producer work; what went wrong meanwhile is told here, or at the end again."""
+        try:
+            self._producer.poll(self.dice.random() * 0.01)
+        except KafkaException as failure:
+            _must_abort(failure)
 
     def begin(self) -> str:
         """Begin a transaction; return its name."""
@@ -183,15 +192,26 @@ class Writer:
             try:
                 ask(_PATIENCE_S)
             except KafkaException as failure:
-                error: KafkaError = failure.args[0]
-                if error.fatal() and error.code() in _REPLACED:
-                    raise ReplacedError(str(error)) from failure
-                if error.txn_requires_abort():
+                if _must_abort(failure):
                     return False
-                if not error.retriable():
-                    raise
             else:
                 return True
+
+
+def _must_abort(failure: KafkaException) -> bool:
+    """Tell whether a transaction has to be aborted; else the same may be asked again.
+
+    Raises:
+        ReplacedError: Nothing more can come of it.
+    """
+    error: KafkaError = failure.args[0]
+    if error.fatal() and error.code() in _REPLACED:
+        raise ReplacedError(str(error)) from failure
+    if error.txn_requires_abort():
+        return True
+    if not error.retriable():
+        raise failure
+    return False
 
 
 class Pump(Writer):
