@@ -48,7 +48,7 @@ _REPLACED = {
     KafkaError.PRODUCER_FENCED,
     KafkaError.INVALID_PRODUCER_EPOCH,
     KafkaError.INVALID_TXN_STATE,
-    # An abort made it forget records that had reached the log: it has lost count, and another begins.
+    # An abort made it forget records that had reached the log: it has lost count; another begins.
     KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
 }
 # How long a call may take before the client looks whether it should end.
