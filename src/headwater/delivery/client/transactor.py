@@ -71,6 +71,12 @@ class Transactor:
         self._added: set[Place] = set()
         self._is_whole = True
 
+    @property
+    def end_offsets(self) -> dict[Place, int]:
+        """The offset behind the last record sent since `begin`, for each partition."""
+        assert self._sender is not None, "begin first"
+        return dict(self._sender.end_offsets)
+
     def begin(self, producer: tuple[int, int] | None = None) -> tuple[int, int]:
         """Become the writer of the transactional id; return producer id and epoch.
 

@@ -1,0 +1,183 @@
+"""How a batch gets into the log exactly once: the protocol of the driver.
+
+This file alone decides whether a batch is written, skipped or refused. It knows no socket, no
+Spark and no clock: it is handed a store of markers and a transactor, so that every interleaving of
+drivers and every crash can be played in a test.
+
+    1. Read the marker. A run that it names among the earlier ones stops: a newer one has taken
+       over. So does one that would repeat a batch before the last (the checkpoint is behind).
+    2. Begin. The run that wrote the marker goes on as the producer it was, and is refused if
+       somebody has begun since. Any other run takes over: it begins as the newest, which fences
+       all before it, ends what they left open, and then reads the marker again, because the last
+       of them may have committed in between.
+    3. The batch is the marker's: it was written by an attempt whose success Spark never saw.
+       Write nothing but the marker in the new run's name, if it is another.
+    4. Send the rows and the new marker, then commit.
+
+Why it holds: a transaction that carries batch n carries the marker n, both or none. Between the
+marker that a run has seen in step 2 and its commit nobody else can commit under the transactional
+id, or the commit is refused. So at each commit the marker before it is known, and n follows it.
+"""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from headwater.base.errors import HeadwaterError
+from headwater.base.record.varint import BytesLike
+from headwater.delivery.client.errors import ProducerFencedError
+from headwater.streams.sink.errors import CheckpointBehindError, OlderDriverError
+from headwater.streams.sink.marker import Marker, Place
+
+Batches = Mapping[Place, Sequence[BytesLike]]
+"""Finished record batches without a producer, by partition, in order."""
+
+# A producer's epoch grows with each transaction and ends at 32,767; a producer that begins as the
+# newest gets another id in time.
+_EPOCH_MAX = 32_000
+
+
+class MarkerStore(Protocol):
+    """Where one sink's markers are."""
+
+    def read(self, *, settled: bool) -> Marker | None:
+        """Return the last committed marker.
+
+        Args:
+            settled: Whether no transaction of the sink can be open, because one has just begun.
+        """
+        ...
+
+    def prepare(self) -> None:
+        """Make sure that markers can be written and will be kept."""
+        ...
+
+    def batches(self, marker: Marker) -> Batches:
+        """Return the marker as it is sent."""
+        ...
+
+
+class Transactor(Protocol):
+    """One transaction at a time under the sink's transactional id."""
+
+    @property
+    def end_offsets(self) -> dict[Place, int]:
+        """The offset behind the last record sent, for each partition of the transaction."""
+        ...
+
+    def begin(self, producer: tuple[int, int] | None = None) -> tuple[int, int]:
+        """Become the writer; only as this earlier one, where it is given."""
+        ...
+
+    def send(self, batches: Batches) -> None:
+        """Write as part of the transaction."""
+        ...
+
+    def commit(self) -> dict[Place, int]:
+        """Make all of it visible."""
+        ...
+
+    def abort(self) -> None:
+        """Give up what was sent."""
+        ...
+
+
+class Outcome(Enum):
+    """What became of a batch."""
+
+    WRITTEN = "written"
+    WRITTEN_BEFORE = "written before"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Which batch is to be written, and on whose behalf."""
+
+    query_id: str
+    run_id: str
+    batch_id: int
+
+
+def commit_batch(
+    attempt: Attempt, batches: Batches, *, markers: MarkerStore, transactor: Transactor
+) -> Outcome:
+    """Write a batch and its marker, unless that has been done.
+
+    Raises:
+        OlderDriverError: Another run has taken over.
+        CheckpointBehindError: Later batches of the query have been written.
+        HeadwaterError: It failed, or it is not known whether it did; a new run will find out.
+    """
+    marker = markers.read(settled=False)
+    _refuse(attempt, marker)
+    try:
+        producer, marker = _begin(attempt, marker, markers, transactor)
+        if marker is not None and marker.batch_id == attempt.batch_id:
+            if marker.run_id != attempt.run_id:
+                taken = marker.taken_over(run_id=attempt.run_id, producer=producer)
+                transactor.send(markers.batches(taken))
+                transactor.commit()
+            return Outcome.WRITTEN_BEFORE
+        transactor.send(batches)
+        following = _following(attempt, marker, producer, transactor.end_offsets)
+        transactor.send(markers.batches(following))
+        transactor.commit()
+    except ProducerFencedError as error:
+        raise _older(attempt, "has begun to write") from error
+    except BaseException:
+        # Where the broker cannot be told, it gives up by itself, or a new run makes it.
+        with contextlib.suppress(HeadwaterError):
+            transactor.abort()
+        raise
+    return Outcome.WRITTEN
+
+
+def _begin(
+    attempt: Attempt, marker: Marker | None, markers: MarkerStore, transactor: Transactor
+) -> tuple[tuple[int, int], Marker | None]:
+    """Become the writer; return as whom, and the marker that holds from now on."""
+    if marker is not None and marker.run_id == attempt.run_id and marker.producer[1] < _EPOCH_MAX:
+        return transactor.begin(marker.producer), marker
+    markers.prepare()
+    producer = transactor.begin()
+    marker = markers.read(settled=True)
+    _refuse(attempt, marker)
+    return producer, marker
+
+
+def _refuse(attempt: Attempt, marker: Marker | None) -> None:
+    if marker is None:
+        return
+    if attempt.run_id in marker.earlier:
+        raise _older(attempt, f"has taken over as run {marker.run_id}")
+    if attempt.batch_id < marker.batch_id:
+        raise CheckpointBehindError(
+            f"batch {attempt.batch_id} of query {attempt.query_id} was to be written, but batch "
+            f"{marker.batch_id} has been: the checkpoint is older than the log",
+            hint="if another driver runs this query, stop one of them; if the checkpoint was "
+            "restored from a copy, start with a new checkpointLocation and startingOffsets",
+        )
+
+
+def _following(
+    attempt: Attempt,
+    marker: Marker | None,
+    producer: tuple[int, int],
+    ends: Mapping[Place, int],
+) -> Marker:
+    if marker is None:
+        return Marker(attempt.batch_id, attempt.run_id, producer, (), dict(ends))
+    return marker.followed_by(
+        batch_id=attempt.batch_id, run_id=attempt.run_id, producer=producer, ends=dict(ends)
+    )
+
+
+def _older(attempt: Attempt, what: str) -> OlderDriverError:
+    return OlderDriverError(
+        f"another driver of query {attempt.query_id} {what}; run {attempt.run_id} is older and "
+        f"stops at batch {attempt.batch_id}",
+        hint="one checkpoint is for one driver: let the newer one run, or stop it and start again; "
+        "if there is no other, the transaction took too long: raise kafka.transaction.timeout.ms",
+    )

@@ -1,0 +1,30 @@
+"""What can go wrong between Spark's rows and a committed transaction, by name.
+
+This file alone decides which errors the sink raises beyond those of the client and the options.
+"""
+
+from headwater.base.errors import HeadwaterError
+
+
+class OlderDriverError(HeadwaterError):
+    """Another driver has taken this query over; this one must not write any more."""
+
+
+class CheckpointBehindError(HeadwaterError):
+    """The checkpoint is older than what was written under its query id."""
+
+
+class MarkerError(HeadwaterError):
+    """The topic that remembers what was written cannot be relied on."""
+
+
+class OversizedRecordError(HeadwaterError):
+    """A record is larger than its topic takes."""
+
+
+class MessageTooLargeError(HeadwaterError):
+    """What one task has to tell the driver would not fit into the driver's memory."""
+
+
+class StagingError(HeadwaterError):
+    """What a task has left for the driver is not there, or is not what it left."""

@@ -1,0 +1,193 @@
+"""What is remembered of a sink's last transaction, and how it is found in a log again.
+
+This file alone decides what a marker says, how it is written, and which of several counts. It
+reads batches that it is handed and asks no broker.
+
+A marker is one record of the topic `__hw_sink`, sent in the same transaction as the rows that it
+speaks of, so it is committed if and only if they are:
+
+    key      query id, "/", name of the sink
+    value    JSON: version 1, batch, run, earlier (runs, oldest first), producer (id, epoch) and
+             ends (by topic and partition, the offset behind the last record that was written)
+
+A field may be added without a new version; readers skip what they do not know. A version that is
+not 1 is an error, never a guess.
+
+The topic is shared by all queries. A reader of committed records sees nothing behind the oldest
+transaction that is open, whosoever's it is, and so might miss a marker of its own. Therefore the
+log is read as it lies, and the ends of transactions that stand in it decide.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from headwater.base.record.batch import BatchHeader, TruncatedBatchError, scan
+from headwater.base.record.control import read_end_transaction
+from headwater.base.record.records import Record, build_batch, iterate
+from headwater.base.record.varint import BytesLike
+from headwater.streams.sink.errors import MarkerError
+
+Place = tuple[str, int]
+"""A partition: its topic's name and its number."""
+
+MARKER_TOPIC = "__hw_sink"
+MARKER_PLACE: Place = (MARKER_TOPIC, 0)
+"""All markers are in partition 0: where a key is must not change when partitions are added."""
+
+_VERSION = 1
+# A driver that was forgotten here could fence a newer one, no more: nothing is lost or doubled.
+_EARLIER_MAX = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """The last batch of a query that was written, and by whom.
+
+    Attributes:
+        batch_id: Spark's number of the batch.
+        run_id: The run of the query that wrote it, or has taken over since.
+        producer: Producer id and epoch of that transaction.
+        earlier: The runs before, oldest first; none of them may write again.
+        ends: The offset behind the last record, for each partition of the batch.
+    """
+
+    batch_id: int
+    run_id: str
+    producer: tuple[int, int]
+    earlier: tuple[str, ...] = ()
+    ends: Mapping[Place, int] = field(default_factory=dict)
+
+    def followed_by(
+        self, *, batch_id: int, run_id: str, producer: tuple[int, int], ends: Mapping[Place, int]
+    ) -> "Marker":
+        """Return the marker of a later batch, or of another run."""
+        earlier = self.earlier
+        if run_id != self.run_id:
+            earlier = tuple(run for run in (*earlier, self.run_id) if run != run_id)
+        return Marker(batch_id, run_id, producer, earlier[-_EARLIER_MAX:], ends)
+
+    def taken_over(self, *, run_id: str, producer: tuple[int, int]) -> "Marker":
+        """Return the marker of the same batch in the hands of another run."""
+        return self.followed_by(
+            batch_id=self.batch_id, run_id=run_id, producer=producer, ends=self.ends
+        )
+
+
+def marker_key(query_id: str, sink_name: str) -> bytes:
+    """Return the key under which a query's sink is remembered."""
+    return f"{query_id}/{sink_name}".encode()
+
+
+def encode_marker(marker: Marker) -> bytes:
+    """Write the value of a marker's record."""
+    ends: dict[str, dict[str, int]] = {}
+    for (topic, number), end in sorted(marker.ends.items()):
+        ends.setdefault(topic, {})[str(number)] = end
+    said = {
+        "version": _VERSION,
+        "batch": marker.batch_id,
+        "run": marker.run_id,
+        "earlier": marker.earlier,
+        "producer": {"id": marker.producer[0], "epoch": marker.producer[1]},
+        "ends": ends,
+    }
+    return json.dumps(said, separators=(",", ":")).encode()
+
+
+def decode_marker(value: BytesLike) -> Marker:
+    """Read the value of a marker's record.
+
+    Raises:
+        MarkerError: It is none, or of another version.
+    """
+    try:
+        said = json.loads(bytes(value))
+        if said["version"] != _VERSION:
+            raise MarkerError(
+                f"a marker of version {said['version']} is in {MARKER_TOPIC}",
+                hint="a newer Headwater has written it: use that one for this query",
+            )
+        return Marker(
+            batch_id=int(said["batch"]),
+            run_id=str(said["run"]),
+            producer=(int(said["producer"]["id"]), int(said["producer"]["epoch"])),
+            earlier=tuple(map(str, said["earlier"])),
+            ends={
+                (topic, int(number)): int(end)
+                for topic, numbers in said["ends"].items()
+                for number, end in numbers.items()
+            },
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise MarkerError(
+            f"a record of {MARKER_TOPIC} is no marker: {bytes(value[:80])!r}",
+            hint=f"nobody but Headwater's sink may write to {MARKER_TOPIC}",
+        ) from error
+
+
+def marker_batch(key: bytes, marker: Marker, *, now_ms: int) -> bytes:
+    """Write a marker as a finished batch of one record."""
+    return bytes(build_batch([Record(0, now_ms, key, encode_marker(marker))]))
+
+
+class MarkerScan:
+    """Finds the marker that counts for one key, batch by batch from the start of the log.
+
+    Attributes:
+        next_offset: The offset to go on from.
+        found: The last marker whose transaction is committed.
+    """
+
+    def __init__(self, key: bytes, *, from_offset: int = 0) -> None:
+        self.next_offset = from_offset
+        self.found: Marker | None = None
+        self._key = key
+        self._open: dict[int, bytes | None] = {}
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no transaction with a marker of this key is open where the log was read to."""
+        return not self._open
+
+    def take(self, records: BytesLike) -> Self:
+        """Go on with the batches that follow; the last may be cut off.
+
+        Raises:
+            MarkerError: A committed record of the key is no marker.
+            CorruptRecordError: A batch is damaged.
+        """
+        try:
+            for pos, header in scan(records):
+                if header.last_offset < self.next_offset:
+                    continue
+                if header.is_control:
+                    self._end(header.producer_id, iterate(records, pos))
+                else:
+                    self._read(header, iterate(records, pos))
+                self.next_offset = header.next_offset
+        except TruncatedBatchError:
+            pass  # it comes whole with the next fetch
+        return self
+
+    def _read(self, header: BatchHeader, batch: list[Record]) -> None:
+        for record in batch:
+            if record.key != self._key:
+                continue
+            if header.is_transactional:
+                self._open[header.producer_id] = record.value
+            else:
+                self._settle(record.value)
+
+    def _end(self, producer_id: int, batch: list[Record]) -> None:
+        # Compaction may leave the header of a control batch alone, when nothing before it is left.
+        end = read_end_transaction(batch[0]) if batch else None
+        if end is not None and producer_id in self._open:
+            value = self._open.pop(producer_id)
+            if end.is_commit:
+                self._settle(value)
+
+    def _settle(self, value: bytes | None) -> None:
+        # A tombstone is how a person lets a query be forgotten.
+        self.found = None if value is None else decode_marker(value)

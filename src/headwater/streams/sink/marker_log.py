@@ -1,0 +1,118 @@
+"""The topic of markers, on a broker.
+
+This file alone decides how that topic is made, and how it is read to its end. What a marker says
+and which one counts stands in `marker`.
+
+One partition, compacted: the last marker of every sink stays for ever, those before it go. The
+settings keep the log short, because it is read from its start at each commit.
+"""
+
+import time
+from typing import Final
+
+from headwater.base.errors import ErrorCode, KafkaError
+from headwater.delivery.client import admin
+from headwater.delivery.client.batch_reader import BatchReader
+from headwater.delivery.client.cluster import Cluster
+from headwater.streams.sink.commit import Batches
+from headwater.streams.sink.errors import MarkerError
+from headwater.streams.sink.marker import (
+    MARKER_PLACE,
+    MARKER_TOPIC,
+    Marker,
+    MarkerScan,
+    marker_batch,
+    marker_key,
+)
+
+_CLEANUP_POLICY: Final = "cleanup.policy"
+_CONFIGS: Final = {
+    _CLEANUP_POLICY: "compact",
+    # A segment is compacted once it is full: the smallest that Apache Kafka takes, of which a
+    # thousand batches fill one.
+    "segment.bytes": str(1 << 20),
+    "min.cleanable.dirty.ratio": "0.1",
+}
+_REPLICAS_MAX: Final = 3
+_FETCH_BYTES: Final = 4 << 20
+
+
+class MarkerLog:
+    """The markers of one sink."""
+
+    def __init__(self, cluster: Cluster, query_id: str, sink_name: str) -> None:
+        self._cluster = cluster
+        self._key = marker_key(query_id, sink_name)
+        self._wait_ms = int(cluster.timeout_s * 1000)
+
+    def read(self, *, settled: bool) -> Marker | None:
+        """Return the last committed marker of the sink.
+
+        Raises:
+            MarkerError: A transaction of the sink is open that cannot be, or what is there is no
+                marker.
+        """
+        self._cluster.refresh([MARKER_TOPIC])
+        if not self._cluster.knows(MARKER_TOPIC):
+            return None
+        start = admin.list_offsets(self._cluster, {MARKER_PLACE: admin.EARLIEST})[MARKER_PLACE]
+        end = admin.list_offsets(self._cluster, {MARKER_PLACE: admin.LATEST})[MARKER_PLACE]
+        scan = MarkerScan(self._key, from_offset=start)
+        if start < end:
+            with BatchReader(
+                self._cluster, *MARKER_PLACE, read_committed=False, fetch_bytes=_FETCH_BYTES
+            ) as reader:
+                while scan.next_offset < end:
+                    before = scan.next_offset
+                    scan.take(reader.fetch(before, wait_ms=self._wait_ms).records)
+                    if scan.next_offset == before:
+                        raise MarkerError(
+                            f"{MARKER_TOPIC} ends at {end}, but has nothing at {before}",
+                            hint="see the broker's log; the query can be started again",
+                        )
+        if settled and not scan.is_settled:
+            raise MarkerError(
+                f"a transaction of {self._key.decode()} is open, although one has just begun",
+                hint="start the query again: the broker has to end it first",
+            )
+        return scan.found
+
+    def prepare(self) -> None:
+        """Create the topic where it does not exist; refuse one that would forget.
+
+        Raises:
+            MarkerError: It does not keep the last record of each key.
+            KafkaError: It cannot be created.
+        """
+        if not self._cluster.knows(MARKER_TOPIC):
+            self._create()
+        for config in admin.describe_configs(self._cluster, admin.TOPIC_RESOURCE, MARKER_TOPIC):
+            if config.name == _CLEANUP_POLICY and config.value != "compact":
+                raise MarkerError(
+                    f"{MARKER_TOPIC} has cleanup.policy = {config.value}, so it would forget what "
+                    "was written, and batches would be written twice",
+                    hint=f"headwater topic alter {MARKER_TOPIC} --config cleanup.policy=compact",
+                )
+
+    def _create(self) -> None:
+        replicas = min(_REPLICAS_MAX, len(self._cluster.brokers))
+        configs = dict(_CONFIGS)
+        if replicas == _REPLICAS_MAX:
+            configs["min.insync.replicas"] = str(_REPLICAS_MAX - 1)
+        try:
+            admin.create_topic(
+                self._cluster,
+                MARKER_TOPIC,
+                partitions=1,
+                replication_factor=replicas,
+                configs=configs,
+            )
+        except KafkaError as error:
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+            self._cluster.await_topic(MARKER_TOPIC)
+
+    def batches(self, marker: Marker) -> Batches:
+        """Return a marker as it is sent."""
+        batch = marker_batch(self._key, marker, now_ms=time.time_ns() // 1_000_000)
+        return {MARKER_PLACE: [batch]}

@@ -1,0 +1,323 @@
+"""A broker with one transactional id, and drivers that can be stopped between any two calls.
+
+This file alone decides what a coordinator, a log and Spark's checkpoint do in these tests. The
+broker is the older transaction protocol of Kafka in miniature: each `begin` raises the epoch, ends
+what is open, and refuses whoever is not the newest. The topic of markers holds real bytes, between
+those of other queries, so that finding the right one is tested as well.
+
+A driver's attempt is advanced one call at a time: `commit_batch` is run again from its beginning
+with the answers it has had so far, makes one call more, and is left there.
+"""
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from headwater.base.errors import ErrorCode, HeadwaterError
+from headwater.base.record.batch import stamp, stamp_transaction
+from headwater.base.record.control import EndTransactionMarker, build_end_transaction
+from headwater.delivery.client.errors import ProducerFencedError
+from headwater.streams.sink.commit import Attempt, Outcome, commit_batch
+from headwater.streams.sink.marker import (
+    MARKER_PLACE,
+    Marker,
+    MarkerScan,
+    Place,
+    marker_batch,
+    marker_key,
+)
+
+QUERY = "query"
+KEY = marker_key(QUERY, "sink")
+OTHERS_KEY = marker_key("another query", "sink")
+_OTHERS_PRODUCER = (7, 0)
+
+
+class LostAnswerError(HeadwaterError):
+    """The broker did not answer; whether it did what was asked is not known."""
+
+
+class _PausedError(BaseException):
+    """Leaves an attempt where it is."""
+
+
+@dataclass
+class Broker:
+    """A coordinator, partitions of rows, and the topic of markers.
+
+    Attributes:
+        epoch: Of the producer that may write.
+        last_epoch: From which it was raised at the request of that same producer.
+    """
+
+    producer_id: int = 40
+    epoch: int = -1
+    last_epoch: int = -1
+    open: dict[Place, list[int]] | None = None
+    committed: list[int] = field(default_factory=list)
+    ends: dict[Place, int] = field(default_factory=dict)
+    marker_log: bytearray = field(default_factory=bytearray)
+    marker_end: int = 0
+    _marker_open: bool = False
+    _others_open: bool = False
+
+    def init(self, producer: tuple[int, int] | None) -> tuple[int, int]:
+        if producer is None:
+            self.end(committed=False)
+            self.epoch, self.last_epoch = self.epoch + 1, -1
+        elif producer == (self.producer_id, self.epoch):
+            self.end(committed=False)
+            self.epoch, self.last_epoch = self.epoch + 1, self.epoch
+        elif producer != (self.producer_id, self.last_epoch):
+            raise _fenced()
+        return self.producer_id, self.epoch
+
+    def write(self, producer: tuple[int, int], batches: Mapping[Place, Sequence[Any]]) -> None:
+        self._check(producer)
+        self.open = {} if self.open is None else self.open
+        for place, given in batches.items():
+            if place == MARKER_PLACE:
+                for batch in given:
+                    self._append_marker(batch, producer)
+                self._marker_open = True
+            else:
+                self.open.setdefault(place, []).extend(row for batch in given for row in batch)
+
+    def finish(self, producer: tuple[int, int]) -> None:
+        self._check(producer)
+        self.end(committed=True)
+
+    def end(self, *, committed: bool) -> None:
+        for place, rows in (self.open or {}).items():
+            self.ends[place] = self.ends.get(place, 0) + len(rows) + 1
+            if committed:
+                self.committed += rows
+        if self._marker_open:
+            self._append_end((self.producer_id, self.epoch), committed=committed)
+        self.open, self._marker_open = None, False
+
+    def time_out(self) -> None:
+        """Abort what is open, and fence whoever opened it."""
+        if self.open is not None:
+            self.end(committed=False)
+            self.epoch, self.last_epoch = self.epoch + 1, -1
+
+    def others_begin(self, number: int) -> None:
+        """Let another query write a marker, which stays open."""
+        marker = Marker(1000 + number, f"other-{number}", _OTHERS_PRODUCER)
+        self._append_marker(marker_batch(OTHERS_KEY, marker, now_ms=0), _OTHERS_PRODUCER)
+        self._others_open = True
+
+    def others_end(self, *, committed: bool) -> None:
+        if self._others_open:
+            self._append_end(_OTHERS_PRODUCER, committed=committed)
+        self._others_open = False
+
+    def _check(self, producer: tuple[int, int]) -> None:
+        if producer != (self.producer_id, self.epoch):
+            raise _fenced()
+
+    def _append_marker(self, batch: bytes, producer: tuple[int, int]) -> None:
+        content = bytearray(batch)
+        stamp_transaction(
+            content, 0, producer_id=producer[0], producer_epoch=producer[1], base_sequence=0
+        )
+        self._append(content)
+
+    def _append_end(self, producer: tuple[int, int], *, committed: bool) -> None:
+        self._append(
+            build_end_transaction(
+                EndTransactionMarker(committed, 0),
+                timestamp=0,
+                producer_id=producer[0],
+                producer_epoch=producer[1],
+            )
+        )
+
+    def _append(self, content: bytearray) -> None:
+        stamp(content, 0, self.marker_end, 0)
+        self.marker_log += content
+        self.marker_end += 1
+
+
+def _fenced() -> ProducerFencedError:
+    return ProducerFencedError(ErrorCode.PRODUCER_FENCED)
+
+
+@dataclass
+class Checkpoint:
+    """What Spark keeps of a query: the rows of each batch, and which batches are done."""
+
+    plans: dict[int, range] = field(default_factory=dict)
+    done: set[int] = field(default_factory=set)
+
+    def next_batch(self) -> int:
+        latest = max(self.plans, default=-1)
+        return latest + 1 if latest in self.done or latest < 0 else latest
+
+
+class _Calls:
+    """Both interfaces of the protocol; makes one call more than last time, then pauses.
+
+    Attributes:
+        fault: How the next call goes wrong: "before" it is made, or "after"; "" where it does not.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self.fault = ""
+        self.names: list[str] = []
+        self._broker = broker
+        self._answers: list[Callable[[], Any]] = []
+        self._position = 0
+        self._is_new = False
+        self._producer = (-1, -1)
+
+    def rewind(self) -> None:
+        self._position, self._is_new = 0, True
+
+    def _call(self, name: str, act: Callable[[], Any]) -> Any:  # noqa: ANN401 - any answer
+        if self._position == len(self._answers):
+            if not self._is_new:
+                raise _PausedError
+            self._is_new = False
+            self._answers.append(self._made(act))
+            self.names.append(name)
+        self._position += 1
+        return self._answers[self._position - 1]()
+
+    def _made(self, act: Callable[[], Any]) -> Callable[[], Any]:
+        fault, self.fault = self.fault, ""
+        try:
+            answer = None if fault == "before" else act()
+        except HeadwaterError as error:
+            return _raising(error)
+        return _raising(LostAnswerError("no answer")) if fault else lambda: answer
+
+    def read(self, *, settled: bool) -> Marker | None:
+        found: Marker | None = self._call("read", lambda: self._read(settled=settled))
+        return found
+
+    def _read(self, *, settled: bool) -> Marker | None:
+        scan = MarkerScan(KEY).take(self._broker.marker_log)
+        assert scan.is_settled or not settled
+        return scan.found
+
+    def prepare(self) -> None:
+        pass
+
+    def batches(self, marker: Marker) -> Mapping[Place, Sequence[bytes]]:
+        return {MARKER_PLACE: [marker_batch(KEY, marker, now_ms=0)]}
+
+    @property
+    def end_offsets(self) -> dict[Place, int]:
+        ends: dict[Place, int] = self._call(
+            "ends", lambda: dict.fromkeys(self._broker.open or {}, 1)
+        )
+        return ends
+
+    def begin(self, producer: tuple[int, int] | None = None) -> tuple[int, int]:
+        self._producer = self._call("begin", lambda: self._broker.init(producer))
+        return self._producer
+
+    def send(self, batches: Mapping[Place, Sequence[Any]]) -> None:
+        self._call("send", lambda: self._broker.write(self._producer, batches))
+
+    def commit(self) -> dict[Place, int]:
+        self._call("commit", lambda: self._broker.finish(self._producer))
+        return {}
+
+    def abort(self) -> None:
+        def act() -> None:
+            if self._producer == (self._broker.producer_id, self._broker.epoch):
+                self._broker.end(committed=False)
+
+        self._call("abort", act)
+
+
+def _raising(error: Exception) -> Callable[[], Any]:
+    def answer() -> None:
+        raise error
+
+    return answer
+
+
+class Driver:
+    """One run of the query, from its start to its death.
+
+    Attributes:
+        run_id: Its name; later ones are newer.
+        error: Of what it died, if not of a kill.
+        outcomes: Of the batches it has seen through.
+    """
+
+    def __init__(self, number: int, broker: Broker, checkpoint: Checkpoint) -> None:
+        self.number = number
+        self.run_id = f"run-{number}"
+        self.error: Exception | None = None
+        self.outcomes: list[Outcome] = []
+        self.alive = True
+        self._broker = broker
+        self._checkpoint = checkpoint
+        self._batch_id = checkpoint.next_batch()
+        self._calls: _Calls | None = None
+        # Rows stand for finished batches: the protocol looks into none.
+        self._rows: dict[Place, list[Any]] = {}
+        self._is_written = False
+
+    @property
+    def last_calls(self) -> list[str]:
+        return [] if self._calls is None else self._calls.names
+
+    def step(self, dice: random.Random, *, fault: str = "") -> None:
+        """Do the next thing: plan and run tasks, one call of the commit, or Spark's commit log."""
+        if self._is_written:
+            self._finish_batch()
+        elif self._calls is None:
+            self._plan(dice)
+        else:
+            self._advance(fault)
+
+    def _plan(self, dice: random.Random) -> None:
+        plans = self._checkpoint.plans
+        if self._batch_id not in plans:
+            start = plans[self._batch_id - 1].stop if self._batch_id else 0
+            plans[self._batch_id] = range(start, start + dice.randint(1, 5))
+        elif self._batch_id in self._checkpoint.done or self.outcomes:
+            # Somebody else has planned it: what Spark calls a concurrent update.
+            return self._die(RuntimeError("concurrent update of the offset log"))
+        rows = list(plans[self._batch_id])
+        dice.shuffle(rows)
+        self._rows = {}
+        for row in rows:
+            batches = self._rows.setdefault(("out", dice.randint(0, 2)), [[]])
+            if dice.random() < 0.3:
+                batches.append([])
+            batches[-1].append(row)
+        self._calls = _Calls(self._broker)
+        return None
+
+    def _advance(self, fault: str) -> None:
+        assert self._calls is not None
+        self._calls.rewind()
+        self._calls.fault = fault
+        attempt = Attempt(QUERY, self.run_id, self._batch_id)
+        try:
+            outcome = commit_batch(attempt, self._rows, markers=self._calls, transactor=self._calls)
+        except _PausedError:
+            return
+        except HeadwaterError as error:
+            self._die(error)
+            return
+        self.outcomes.append(outcome)
+        self._is_written = True
+
+    def _finish_batch(self) -> None:
+        if self._batch_id in self._checkpoint.done:
+            self._die(RuntimeError("concurrent update of the commit log"))
+            return
+        self._checkpoint.done.add(self._batch_id)
+        self._batch_id, self._calls, self._is_written = self._batch_id + 1, None, False
+
+    def _die(self, error: Exception) -> None:
+        self.error, self.alive = error, False

@@ -1,0 +1,237 @@
+"""The protocol of the sink's driver, under every interleaving that the dice find.
+
+Invariants: no row is ever committed twice; every row of a batch that Spark holds for done is
+committed; a run that has been taken over never writes again and says so by name; and whatever has
+happened, a driver that is left alone brings the query to its end.
+"""
+
+import random
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from headwater.streams.sink.commit import Outcome
+from headwater.streams.sink.errors import CheckpointBehindError, OlderDriverError
+from headwater.streams.sink.marker import MarkerScan
+from tests.streams.sink.model import KEY, Broker, Checkpoint, Driver
+
+_STEPS_TO_THE_END = 200
+
+
+class Drivers(RuleBasedStateMachine):
+    """Any number of drivers on one checkpoint."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.broker = Broker()
+        self.checkpoint = Checkpoint()
+        self.drivers: list[Driver] = []
+        self.replaced: set[str] = set()
+        self.dice = random.Random(0)
+
+    @property
+    def alive(self) -> list[Driver]:
+        return [driver for driver in self.drivers if driver.alive]
+
+    @rule(seed=st.integers(0, 2**16))
+    def roll(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+
+    @precondition(lambda self: len(self.alive) < 3)
+    @rule()
+    def start(self) -> None:
+        self.drivers.append(Driver(len(self.drivers), self.broker, self.checkpoint))
+
+    @precondition(lambda self: self.alive)
+    @rule(which=st.integers(0, 2), times=st.integers(1, 12))
+    def step(self, which: int, times: int) -> None:
+        for _ in range(times):
+            self._step(self.alive[which % len(self.alive)] if self.alive else None)
+
+    @precondition(lambda self: self.alive)
+    @rule(which=st.integers(0, 2), fault=st.sampled_from(["before", "after"]))
+    def step_with_fault(self, which: int, fault: str) -> None:
+        self._step(self.alive[which % len(self.alive)], fault)
+
+    @precondition(lambda self: self.alive)
+    @rule(which=st.integers(0, 2))
+    def kill(self, which: int) -> None:
+        self.alive[which % len(self.alive)].alive = False
+
+    @rule()
+    def time_out(self) -> None:
+        self.broker.time_out()
+
+    @rule(number=st.integers(0, 5))
+    def others_begin(self, number: int) -> None:
+        self.broker.others_begin(number)
+
+    @rule(committed=st.booleans())
+    def others_end(self, committed: bool) -> None:
+        self.broker.others_end(committed=committed)
+
+    def _step(self, driver: Driver | None, fault: str = "") -> None:
+        if driver is None:
+            return
+        seen_through = len(driver.outcomes)
+        driver.step(self.dice, fault=fault)
+        if len(driver.outcomes) > seen_through:
+            assert driver.run_id not in self.replaced, "one that was taken over has gone on"
+        marker = MarkerScan(KEY).take(self.broker.marker_log).found
+        if marker is not None:
+            self.replaced |= set(marker.earlier)
+
+    @invariant()
+    def nothing_is_doubled(self) -> None:
+        assert len(set(self.broker.committed)) == len(self.broker.committed)
+
+    @invariant()
+    def nothing_is_lost(self) -> None:
+        done = {row for batch in self.checkpoint.done for row in self.checkpoint.plans[batch]}
+        assert done <= set(self.broker.committed)
+
+    def teardown(self) -> None:
+        last = Driver(len(self.drivers), self.broker, self.checkpoint)
+        for _ in range(_STEPS_TO_THE_END):
+            last.step(self.dice)
+            if not last.alive or len(last.outcomes) == 4:
+                break
+        assert last.error is None, "one that is left alone could not go on"
+        for driver in self.alive:
+            while driver.alive and driver.last_calls[-1:] != ["commit"]:
+                driver.step(self.dice)
+        self.nothing_is_doubled()
+        self.nothing_is_lost()
+        written = [
+            row for batch in sorted(self.checkpoint.done) for row in self.checkpoint.plans[batch]
+        ]
+        assert sorted(self.broker.committed)[: len(written)] == written
+
+
+TestDrivers = Drivers.TestCase
+TestDrivers.settings = settings(max_examples=300, stateful_step_count=40)
+
+
+def _driver(broker: Broker, checkpoint: Checkpoint, number: int = 0) -> Driver:
+    return Driver(number, broker, checkpoint)
+
+
+def _until(driver: Driver, dice: random.Random, outcomes: int) -> None:
+    while driver.alive and len(driver.outcomes) < outcomes:
+        driver.step(dice)
+
+
+@pytest.mark.parametrize("fault", ["", "before", "after"])
+@pytest.mark.parametrize("call", range(8))
+@pytest.mark.parametrize("batches_before", [0, 2])
+def test_a_crash_at_any_call_is_made_good_by_the_next_run(
+    batches_before: int, call: int, fault: str
+) -> None:
+    broker, checkpoint, dice = Broker(), Checkpoint(), random.Random(1)
+    first = _driver(broker, checkpoint)
+    _until(first, dice, batches_before)
+    for _ in range(2 + call):
+        first.step(dice)
+    if fault and first.alive:
+        first.step(dice, fault=fault)
+    first.alive = False
+    second = _driver(broker, checkpoint, 1)
+
+    _until(second, dice, 3)
+
+    assert second.error is None
+    assert sorted(broker.committed) == list(range(len(broker.committed)))
+
+
+def test_the_older_of_two_drivers_stops_and_says_so() -> None:
+    broker, checkpoint, dice = Broker(), Checkpoint(), random.Random(2)
+    older = _driver(broker, checkpoint)
+    _until(older, dice, 1)
+    while 1 not in checkpoint.plans:
+        older.step(dice)
+    newer = _driver(broker, checkpoint, 1)
+    _until(newer, dice, 2)
+
+    _until(older, dice, 2)
+    _until(newer, dice, 3)
+
+    assert isinstance(older.error, OlderDriverError)
+    assert older.last_calls == ["read"]
+    assert newer.outcomes == [Outcome.WRITTEN] * 3
+    assert sorted(broker.committed) == list(range(len(broker.committed)))
+
+
+def test_a_driver_that_is_overtaken_while_it_sends_does_not_commit() -> None:
+    broker, checkpoint, dice = Broker(), Checkpoint(), random.Random(3)
+    older = _driver(broker, checkpoint)
+    while older.last_calls.count("send") < 1:
+        older.step(dice)
+    newer = _driver(broker, checkpoint, 1)
+    _until(newer, dice, 1)
+
+    _until(older, dice, 1)
+
+    assert isinstance(older.error, OlderDriverError)
+    assert newer.outcomes == [Outcome.WRITTEN]
+    assert sorted(broker.committed) == list(checkpoint.plans[0])
+
+
+def test_a_checkpoint_that_was_set_back_is_refused() -> None:
+    broker, checkpoint, dice = Broker(), Checkpoint(), random.Random(4)
+    first = _driver(broker, checkpoint)
+    _until(first, dice, 3)
+    old = Checkpoint(plans={0: checkpoint.plans[0]})
+    again = _driver(broker, old, 1)
+
+    _until(again, dice, 1)
+
+    assert isinstance(again.error, CheckpointBehindError)
+    assert "new checkpointLocation" in again.error.hint
+
+
+def test_a_driver_that_is_overtaken_behind_its_first_look_does_not_begin() -> None:
+    broker, checkpoint, dice = Broker(), Checkpoint(), random.Random(5)
+    older = _driver(broker, checkpoint)
+    _until(older, dice, 1)
+    while 1 not in checkpoint.plans or older.last_calls != ["read"]:
+        older.step(dice)
+    newer = _driver(broker, checkpoint, 1)
+    _until(newer, dice, 1)
+
+    _until(older, dice, 2)
+
+    assert isinstance(older.error, OlderDriverError)
+    assert sorted(broker.committed) == list(range(len(broker.committed)))
+
+
+def test_a_replay_that_writes_nothing_takes_over_all_the_same() -> None:
+    broker, checkpoint, dice = Broker(), Checkpoint(), random.Random(6)
+    older = _driver(broker, checkpoint)
+    _until(older, dice, 1)
+    newer = _driver(broker, checkpoint, 1)
+
+    _until(newer, dice, 1)
+
+    assert newer.outcomes == [Outcome.WRITTEN_BEFORE]
+    marker = MarkerScan(KEY).take(broker.marker_log).found
+    assert marker is not None
+    assert (marker.run_id, marker.earlier) == (newer.run_id, (older.run_id,))
+    assert broker.committed == [row for row in broker.committed if row in checkpoint.plans[0]]
+
+
+def test_what_the_older_driver_commits_in_the_last_moment_is_seen() -> None:
+    broker, checkpoint, dice = Broker(), Checkpoint(), random.Random(7)
+    older = _driver(broker, checkpoint)
+    while older.last_calls.count("send") < 2:
+        older.step(dice)
+    newer = _driver(broker, checkpoint, 1)
+    while newer.last_calls != ["read"]:
+        newer.step(dice)
+    _until(older, dice, 1)
+
+    _until(newer, dice, 1)
+
+    assert newer.outcomes == [Outcome.WRITTEN_BEFORE]
+    assert sorted(broker.committed) == list(checkpoint.plans[0])
