@@ -12,6 +12,7 @@ from headwater.streams.options import (
     Kind,
     SourceOptions,
     bootstrap_of,
+    check_source_options,
     includes_headers,
     names_a_source,
     source_options,
@@ -211,6 +212,15 @@ def test_any_text_is_understood_or_named(given: dict[str, str], streaming: bool)
     except HeadwaterError as error:
         hint = error.hint
     assert hint
+
+
+def test_options_are_right_for_a_stream_or_for_a_batch_read() -> None:
+    check_source_options({**ONE, "maxOffsetsPerTrigger": "1"})
+    check_source_options({**ONE, "endingOffsets": "latest"})
+    with pytest.raises(OptionError, match="did you mean startingOffsets"):
+        check_source_options({**ONE, "startingOfsets": "latest"})
+    with pytest.raises(OptionError, match="endingOffsets is for a batch"):
+        check_source_options({**ONE, "maxOffsetsPerTrigger": "1", "endingOffsets": "latest"})
 
 
 def test_a_source_is_known_by_what_it_reads() -> None:

@@ -19,6 +19,10 @@ class CheckpointError(HeadwaterError):
     """The offsets in Spark's checkpoint are not ours, or are of a newer version."""
 
 
+class UnknownTopicError(HeadwaterError):
+    """A topic or a partition that the query names does not exist."""
+
+
 class DataLossError(HeadwaterError):
     """Records that the query was to read are not there any more."""
 

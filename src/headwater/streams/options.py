@@ -188,6 +188,21 @@ def source_options(
     )
 
 
+def check_source_options(given: Mapping[str, str]) -> None:
+    """Raise if the options are right neither for a stream nor for a batch read.
+
+    Raises:
+        OptionError: As `source_options`.
+    """
+    try:
+        source_options(given, streaming=True)
+    except OptionError as error:
+        try:
+            source_options(given, streaming=False)
+        except OptionError:
+            raise error from None
+
+
 def names_a_source(given: Mapping[str, str]) -> bool:
     """Tell whether the options say what to read; those of a sink do not."""
     names = {name.lower() for name in given}

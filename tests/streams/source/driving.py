@@ -1,0 +1,91 @@
+"""Spark's micro-batch engine, as far as a reader sees it, in this process and without a JVM.
+
+This file alone decides in which order a reader is asked: as Spark does it, with offsets that live
+as text between two questions, and a reader that travels pickled to where it reads.
+"""
+
+import json
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql.streaming.datasource import ReadLimit
+
+from headwater.base.clock import Clock
+from headwater.streams.options import source_options
+from headwater.streams.source.batch_reader import HeadwaterBatchReader
+from headwater.streams.source.stream_reader import HeadwaterStreamReader
+from tests.streams.brokers import Broker
+
+Row = dict[str, Any]
+
+
+class Query:
+    """A streaming query on a checkpoint that a later one can go on from."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        options: dict[str, str],
+        *,
+        checkpoint: "Query | None" = None,
+        clock: Clock | None = None,
+    ) -> None:
+        given = {"kafka.bootstrap.servers": broker.bootstrap, **options}
+        self.reader = HeadwaterStreamReader(source_options(given, streaming=True), clock)
+        self.ends: list[str] = [] if checkpoint is None else list(checkpoint.ends)
+
+    def start(self) -> str:
+        """Return where the next batch begins, as text."""
+        return self.ends[-1] if self.ends else json.dumps(self.reader.initialOffset())
+
+    def batch(self, limit: ReadLimit | None = None) -> list[Row] | None:
+        """Run one batch; None when there is nothing to run."""
+        start = self.start()
+        wanted = limit or self.reader.getDefaultReadLimit()
+        end = json.dumps(self.reader.latestOffset(json.loads(start), wanted))
+        if end == start:
+            return None
+        rows = self.rows(start, end)
+        self.ends.append(end)
+        self.reader.commit(json.loads(end))
+        return rows
+
+    def all(self) -> list[Row]:
+        """Run batches until there is nothing to run; gives their rows."""
+        found: list[Row] = []
+        while (rows := self.batch()) is not None:
+            found += rows
+        return found
+
+    def rows(self, start: str, end: str) -> list[Row]:
+        """Read what lies between two offsets, each task in a reader of its own."""
+        partitions = self.reader.partitions(json.loads(start), json.loads(end))
+        there = pickle.loads(pickle.dumps(self.reader))
+        return [
+            row
+            for partition in pickle.loads(pickle.dumps(partitions))
+            for batch in there.read(partition)
+            for row in batch.to_pylist()
+        ]
+
+
+Streams = Callable[..., Query]
+"""Starts queries on one broker and stops them when the test ends."""
+
+
+def batch_read(broker: Broker, options: dict[str, str]) -> list[Row]:
+    """Read as `spark.read` does."""
+    given = {"kafka.bootstrap.servers": broker.bootstrap, **options}
+    reader = HeadwaterBatchReader(source_options(given, streaming=False))
+    return [
+        row
+        for partition in pickle.loads(pickle.dumps(reader.partitions()))
+        for batch in pickle.loads(pickle.dumps(reader)).read(partition)
+        for row in batch.to_pylist()
+    ]
+
+
+def values(rows: list[Row] | None) -> list[str]:
+    """Return the values of rows, sorted."""
+    return sorted(row["value"].decode() for row in rows or [])
