@@ -52,8 +52,8 @@ class Destinations:
             raise RowError(
                 f"a row goes to partition {rows.partitions[wrong]} of {topic}, which has"
                 f" {self._counts[indexes[wrong]]}",
-                hint="drop the column `partition` to let keys decide, or add partitions:"
-                " headwater topic alter",
+                hint="leave the column `partition` out to let keys decide, or add partitions:"
+                " headwater topic add-partitions",
             )
         chosen: Int64s = self._firsts[indexes] + rows.partitions
         return chosen

@@ -32,7 +32,7 @@ from headwater.base.record.records import Header
 from headwater.delivery.client.cluster import Place
 from headwater.streams.sink import record_encoding as kernel
 from headwater.streams.sink.destinations import LEFT_OUT, Destinations
-from headwater.streams.sink.record_encoding import Int64s
+from headwater.streams.sink.record_encoding import Bytes, Int64s
 from headwater.streams.sink.row_columns import RowError, Rows, check_columns, read_rows
 
 
@@ -86,6 +86,7 @@ class Encoder:
         self._checked: pa.Schema | None = None
         self._open: dict[Place, _OpenBatch] = {}
         self._finished: dict[Place, list[bytes]] = {}
+        self._spare: Bytes | None = None
         self.oversized: list[Oversized] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -105,7 +106,7 @@ class Encoder:
         kernel.measure(rows.lengths, sizes)
         sizes += BATCH_HEADER_BYTES
         places = self._destinations.choose(rows, sizes, self._topics_of(batch))
-        for row in np.flatnonzero(sizes > self._record_bytes_max):
+        for row in np.flatnonzero(sizes > self._record_bytes_max).tolist():
             place = self._destinations.place(places[row])
             self.oversized.append(
                 Oversized(
@@ -143,7 +144,7 @@ class Encoder:
         while len(order):
             batch = self._open.get(place)
             if batch is None:
-                batch = _OpenBatch(max(self._batch_bytes, size_bytes_max))
+                batch = _OpenBatch(self._memory(max(self._batch_bytes, size_bytes_max)))
                 self._open[place] = batch
             written = batch.append(rows, order, places, self._batch_bytes)
             order = order[written:]
@@ -151,8 +152,21 @@ class Encoder:
                 self._close(place)
 
     def _close(self, place: Place) -> None:
-        batch = self._open.pop(place).finish(self._codec)
-        self._finished.setdefault(place, []).append(batch)
+        batch = self._open.pop(place)
+        self._finished.setdefault(place, []).append(batch.finish(self._codec))
+        self._spare = batch.memory
+
+    def _memory(self, size_bytes: int) -> Bytes:
+        """Return what the last batch was written in, if it is large enough.
+
+        Memory that is touched for the first time costs as much as all the rest.
+        """
+        spare, self._spare = self._spare, None
+        return (
+            spare
+            if spare is not None and len(spare) >= size_bytes
+            else np.empty(size_bytes, np.uint8)
+        )
 
     def _headers_of(self, batch: pa.RecordBatch, row: int) -> list[Header]:
         if not self._with_headers or "headers" not in batch.schema.names:
@@ -164,27 +178,27 @@ class Encoder:
 class _OpenBatch:
     """A batch that still takes records: room for the header, then what was written."""
 
-    def __init__(self, capacity_bytes: int) -> None:
-        self._bytes = np.empty(capacity_bytes, np.uint8)
+    def __init__(self, memory: Bytes) -> None:
+        self.memory = memory
         self._state = np.zeros(kernel.STATE_FIELDS, np.int64)
         self._state[kernel.FILLED_BYTES] = BATCH_HEADER_BYTES
 
     def append(self, rows: Rows, order: Int64s, places: Int64s, limit_bytes: int) -> int:
         """Write rows as long as they fit, and return how many did."""
-        limit_bytes = min(limit_bytes, len(self._bytes))
+        limit_bytes = min(limit_bytes, len(self.memory))
         written: int = kernel.lay_out(
-            order, rows.lengths, rows.timestamps, limit_bytes, self._bytes, self._state, places
+            order, rows.lengths, rows.timestamps, limit_bytes, self.memory, self._state, places
         )
         fitting = order[:written]
-        kernel.scatter(fitting, *rows.key, self._bytes, places[kernel.KEY])
-        kernel.scatter(fitting, *rows.value, self._bytes, places[kernel.VALUE])
-        kernel.scatter(fitting, *rows.tail, self._bytes, places[kernel.TAIL])
+        kernel.scatter(fitting, *rows.key, self.memory, places[kernel.KEY])
+        kernel.scatter(fitting, *rows.value, self.memory, places[kernel.VALUE])
+        kernel.scatter(fitting, *rows.tail, self.memory, places[kernel.TAIL])
         return written
 
     def finish(self, codec: Codec) -> bytes:
         """Give the batch its header, compressed if that makes it smaller."""
         state = self._state
-        batch = self._bytes.data[: int(state[kernel.FILLED_BYTES])]
+        batch = self.memory.data[: int(state[kernel.FILLED_BYTES])]
         records = batch[BATCH_HEADER_BYTES:]
         packed = compress(codec, records) if codec != Codec.NONE else b""
         if codec == Codec.NONE or len(packed) >= len(records):
