@@ -9,6 +9,9 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from headwater.base.clock import Clock
@@ -16,6 +19,10 @@ from headwater.streams.options import source_options
 from headwater.streams.source.batch_reader import HeadwaterBatchReader
 from headwater.streams.source.stream_reader import HeadwaterStreamReader
 from tests.streams.brokers import Broker
+
+WITHIN_S = 60.0
+EARLIEST = {"startingOffsets": "earliest"}
+GO_ON = {"failOnDataLoss": "false"}
 
 Row = dict[str, Any]
 
@@ -89,3 +96,32 @@ def batch_read(broker: Broker, options: dict[str, str]) -> list[Row]:
 def values(rows: list[Row] | None) -> list[str]:
     """Return the values of rows, sorted."""
     return sorted(row["value"].decode() for row in rows or [])
+
+
+def pairs(first: int, behind: int) -> list[tuple[bytes, bytes]]:
+    """Make records that are told apart by their numbers."""
+    return [(b"k%d" % number, b"%05d" % number) for number in range(first, behind)]
+
+
+def texts(first: int, behind: int) -> list[str]:
+    """Return the values of `pairs`."""
+    return [f"{number:05d}" for number in range(first, behind)]
+
+
+def add_partitions(broker: Broker, topic: str, total: int) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_partitions([NewPartitions(topic, total)])[topic].result(WITHIN_S)
+
+
+def remove_before(broker: Broker, topic: str, offset: int) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    place = TopicPartition(topic, 0, offset)
+    admin.delete_records([place])[place].result(WITHIN_S)
+
+
+def recreate(broker: Broker, topic: str, *, partitions: int = 1) -> None:
+    broker.delete(topic)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    while topic in admin.list_topics(timeout=WITHIN_S).topics:
+        pass
+    broker.create(topic, partitions=partitions)

@@ -1,64 +1,32 @@
 """The streaming reader as Spark asks it, against both brokers, without a JVM."""
 
 import json
-import logging
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewPartitions
-from kafka import KafkaAdminClient, KafkaConsumer
-from kafka import TopicPartition as KafkaPartition
+from confluent_kafka import Producer
+from kafka import KafkaConsumer
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from headwater.streams.errors import (
-    CheckpointError,
     DataLossError,
     OptionError,
-    TopicRecreatedError,
     UnknownTopicError,
 )
 from headwater.testing.manual_clock import ManualClock
 from tests.streams.brokers import Broker
-from tests.streams.source.driving import Query, Streams, values
-
-WITHIN_S = 60.0
-EARLIEST = {"startingOffsets": "earliest"}
-GO_ON = {"failOnDataLoss": "false"}
-
-
-def pairs(first: int, behind: int) -> list[tuple[bytes, bytes]]:
-    """Make records that are told apart by their numbers."""
-    return [(b"k%d" % number, b"%05d" % number) for number in range(first, behind)]
-
-
-def texts(first: int, behind: int) -> list[str]:
-    """Return the values of `pairs`."""
-    return [f"{number:05d}" for number in range(first, behind)]
-
-
-def add_partitions(broker: Broker, topic: str, total: int) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_partitions([NewPartitions(topic, total)])[topic].result(WITHIN_S)
-
-
-def remove_before(broker: Broker, topic: str, offset: int) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    place = TopicPartition(topic, 0, offset)
-    admin.delete_records([place])[place].result(WITHIN_S)
-
-
-def recreate(broker: Broker, topic: str, *, partitions: int = 1) -> None:
-    broker.delete(topic)
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    while topic in admin.list_topics(timeout=WITHIN_S).topics:
-        pass
-    broker.create(topic, partitions=partitions)
+from tests.streams.source.driving import (
+    EARLIEST,
+    GO_ON,
+    WITHIN_S,
+    Streams,
+    add_partitions,
+    pairs,
+    texts,
+    values,
+)
 
 
 class Transaction:
@@ -75,28 +43,6 @@ class Transaction:
         for key, value in records:
             self.producer.produce(topic, key=key, value=value, partition=0)
         assert self.producer.flush(WITHIN_S) == 0
-
-
-@pytest.fixture
-def stream(broker: Broker) -> Iterator[Streams]:
-    with ExitStack() as stack:
-
-        def start(options: dict[str, str], **more: Any) -> Query:  # noqa: ANN401 - as Query's
-            query = Query(broker, options, **more)
-            stack.callback(query.reader.stop)
-            return query
-
-        yield start
-
-
-@pytest.fixture
-def topic(broker: Broker) -> str:
-    return broker.topic(partitions=2)
-
-
-@pytest.fixture
-def single(broker: Broker) -> str:
-    return broker.topic()
 
 
 @pytest.fixture
@@ -426,186 +372,3 @@ def test_an_open_transaction_holds_up_what_is_behind_it(
     while len(found) < 6:  # Apache Kafka tells the partitions after it has told the producer
         found += values(query.all())
     assert found == texts(3, 9)
-
-
-# --- what is lost -------------------------------------------------------------------------------
-
-
-def test_records_that_fell_off_are_an_error(broker: Broker, single: str, stream: Streams) -> None:
-    broker.send(single, pairs(0, 5))
-    query = stream({"subscribe": single, **EARLIEST})
-    query.all()
-    broker.send(single, pairs(5, 20))
-    remove_before(broker, single, 10)
-    with pytest.raises(DataLossError, match="records 5 to 9 were removed before") as caught:
-        query.batch()
-    assert any("failOnDataLoss" in note for note in caught.value.__notes__)
-
-
-def test_records_that_fell_off_are_left_out_on_request(
-    broker: Broker, single: str, caplog: pytest.LogCaptureFixture, stream: Streams
-) -> None:
-    broker.send(single, pairs(0, 5))
-    query = stream({"subscribe": single, **EARLIEST, **GO_ON})
-    query.all()
-    broker.send(single, pairs(5, 20))
-    remove_before(broker, single, 10)
-    with caplog.at_level(logging.WARNING):
-        assert values(query.all()) == texts(10, 20)
-    assert "records 5 to 9 were removed" in caplog.text
-
-
-@pytest.mark.parametrize("go_on", [False, True])
-def test_records_may_fall_off_between_plan_and_task(
-    broker: Broker, single: str, go_on: bool, caplog: pytest.LogCaptureFixture, stream: Streams
-) -> None:
-    broker.send(single, pairs(0, 20))
-    query = stream({"subscribe": single, **EARLIEST, **(GO_ON if go_on else {})})
-    start = query.start()
-    end = json.dumps(query.reader.latestOffset(json.loads(start), ReadAllAvailable()))
-    remove_before(broker, single, 15)
-    if go_on:
-        assert values(query.rows(start, end)) == texts(15, 20)
-        assert "records 0 to 14 were removed" in caplog.text
-    else:
-        with pytest.raises(DataLossError, match="records 0 to 14 were removed"):
-            query.rows(start, end)
-
-
-def test_a_recreated_topic_is_an_error(broker: Broker, single: str, stream: Streams) -> None:
-    broker.send(single, pairs(0, 5))
-    query = stream({"subscribe": single, **EARLIEST})
-    query.all()
-    recreate(broker, single)
-    broker.send(single, pairs(5, 15))
-    with pytest.raises(TopicRecreatedError, match="is not the one that the checkpoint knows"):
-        query.batch()
-
-
-def test_a_recreated_topic_is_read_from_its_beginning_on_request(
-    broker: Broker, single: str, caplog: pytest.LogCaptureFixture, stream: Streams
-) -> None:
-    broker.send(single, pairs(0, 5))
-    query = stream({"subscribe": single, **EARLIEST, **GO_ON})
-    query.all()
-    recreate(broker, single)
-    broker.send(single, pairs(5, 15))
-    assert values(query.all()) == texts(5, 15)
-    assert "is not the one that the checkpoint knows" in caplog.text
-
-
-def test_a_topic_recreated_between_plan_and_task_never_gives_its_records(
-    broker: Broker, single: str, stream: Streams
-) -> None:
-    broker.send(single, pairs(0, 5))
-    options = {"subscribe": single, "kafka.request.timeout.ms": "5000", **EARLIEST}
-    query = stream(options)
-    start = query.start()
-    end = json.dumps(query.reader.latestOffset(json.loads(start), ReadAllAvailable()))
-    recreate(broker, single)
-    broker.send(single, pairs(5, 15))
-    with pytest.raises(TopicRecreatedError, match="records 0 to 4 cannot be read any more"):
-        query.rows(start, end)
-    lenient = stream({**options, **GO_ON})
-    assert lenient.rows(start, end) == []
-
-
-def test_a_deleted_topic_is_an_error_or_left_out(
-    broker: Broker, single: str, topic: str, stream: Streams
-) -> None:
-    broker.send(single, pairs(0, 5))
-    both = {"subscribe": f"{single},{topic}", **EARLIEST}
-    strict = stream(both)
-    strict.all()
-    lenient = stream({**both, **GO_ON}, checkpoint=strict)
-    broker.delete(single)
-    with pytest.raises(DataLossError, match="does not exist any more"):
-        strict.batch()
-    broker.send(topic, pairs(5, 9))
-    assert values(lenient.all()) == texts(5, 9)
-
-
-def test_a_checkpoint_of_another_source_is_named(
-    broker: Broker, single: str, stream: Streams
-) -> None:
-    query = stream({"subscribe": single})
-    query.ends = [json.dumps({single: {"0": 3}})]
-    with pytest.raises(CheckpointError, match="not those of this source"):
-        query.batch()
-
-
-# --- the group ----------------------------------------------------------------------------------
-
-
-def committed(broker: Broker, group: str) -> dict[int, int]:
-    """Ask kafka-python for what a group has committed."""
-    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
-    try:
-        found = admin.list_group_offsets({group: None})[group]
-        return {place.partition: each.offset for place, each in found.items()}
-    finally:
-        admin.close()
-
-
-def test_the_lag_of_the_group_reaches_zero(broker: Broker, topic: str, stream: Streams) -> None:
-    group = f"group-{uuid.uuid4().hex[:8]}"
-    broker.send(topic, pairs(0, 100))
-    broker.send_aborted(topic, pairs(100, 110))
-    query = stream({"subscribe": topic, "kafka.group.id": group, **EARLIEST})
-    query.all()
-    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, group_id=group)
-    try:
-        places = [KafkaPartition(topic, number) for number in range(2)]
-        ends = consumer.end_offsets(places)
-        assert sum(ends.values()) > 110
-        assert {place: ends[place] - consumer.committed(place) for place in places} == (
-            dict.fromkeys(places, 0)
-        )
-    finally:
-        consumer.close()
-
-
-def test_a_query_has_a_group_of_its_own_that_its_checkpoint_keeps(
-    broker: Broker, single: str, stream: Streams
-) -> None:
-    broker.send(single, pairs(0, 5))
-    options = {"subscribe": single, "groupIdPrefix": "mirror", **EARLIEST}
-    query = stream(options)
-    query.all()
-    group = json.loads(query.ends[0])["group"]
-    assert group.startswith("mirror-")
-    assert committed(broker, group) == {0: 5}
-    broker.send(single, pairs(5, 9))
-    stream(options, checkpoint=query).all()
-    assert committed(broker, group) == {0: 9}
-
-
-def test_the_start_of_a_batch_shows_that_the_one_before_is_done(
-    broker: Broker, single: str, stream: Streams
-) -> None:
-    """Spark commits a batch only when it plans the next, which may be never."""
-    query = stream({"subscribe": single, **EARLIEST})
-    broker.send(single, pairs(0, 5))
-    start = query.start()
-    end = query.reader.latestOffset(json.loads(start), ReadAllAvailable())
-    assert committed(broker, end["group"]) == {0: 0}
-    assert query.reader.latestOffset(end, ReadAllAvailable()) == end
-    assert committed(broker, end["group"]) == {0: 5}
-
-
-def test_a_group_that_has_members_is_named_and_the_query_goes_on(
-    broker: Broker, single: str, caplog: pytest.LogCaptureFixture, stream: Streams
-) -> None:
-    group = f"group-{uuid.uuid4().hex[:8]}"
-    member = KafkaConsumer(single, bootstrap_servers=broker.bootstrap, group_id=group)
-    try:
-        while not member.assignment():
-            member.poll(timeout_ms=200)
-        broker.send(single, pairs(0, 5))
-        query = stream({"subscribe": single, "kafka.group.id": group, **EARLIEST})
-        assert values(query.all()) == texts(0, 5)
-        query.reader.stop()
-    finally:
-        member.close()
-    (told,) = [each.message for each in caplog.records if group in each.message]
-    assert "the group has members of its own" in told
