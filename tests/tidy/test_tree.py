@@ -155,5 +155,6 @@ def entry_points() -> list[str]:
     project = tomllib.loads(texts()["pyproject.toml"])["project"]
     groups = [project.get("scripts", {}), *project.get("entry-points", {}).values()]
     started = [target.split(":", 1)[0] for group in groups for target in group.values()]
-    # Spark looks for packages by the beginning of their name.
-    return ["headwater", "headwater.__main__", "pyspark_headwater", *started]
+    # Spark looks for packages by the beginning of their name; functions are for users alone.
+    public = ["headwater", "headwater.__main__", "headwater.functions", "pyspark_headwater"]
+    return [*public, *started]

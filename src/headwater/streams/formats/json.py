@@ -1,0 +1,150 @@
+"""JSON: `hf.json` and `hf.to_json`.
+
+This file alone decides which texts are JSON of a schema. Spark decodes, natively; only records
+that it refuses are looked at by Python, to say why.
+
+Spark by itself takes more than JSON, and less than all of a record: it reads `{"a": 1} and more` as
+`{"a": 1}`, and an empty text as nothing. Here a record is one JSON document, in UTF-8, or it is
+refused.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, StructField, StructType
+
+from headwater.streams.formats.batches import DECODED, ERROR
+from headwater.streams.formats.decoding import Decoding, Mode, Transform, Wish, transform
+from headwater.streams.formats.errors import FormatError
+from headwater.streams.formats.json_reasons import why
+from headwater.streams.formats.letters import MISSING_FIELD, NOT_JSON, NOT_UTF8, WRONG_TYPE
+from headwater.streams.formats.types import quoted
+from headwater.streams.formats.writing import Target, record_of
+
+_CORRUPT = "__hw_corrupt"
+_OPTIONS = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": _CORRUPT,
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+}
+
+
+def json(
+    schema: str | StructType,
+    *,
+    column: str = "value",
+    mode: Mode = "fail",
+    dead_letters: str | None = None,
+    into: str | None = None,
+) -> Transform:
+    """Return a function that decodes JSON objects, for `DataFrame.transform`.
+
+    Fields that the schema does not name are ignored; those that a record does not have are null,
+    unless the schema says NOT NULL: then the record is refused. A null value (a tombstone) has
+    nulls in all columns.
+
+    Args:
+        schema: Names and types, as DDL text ("id bigint not null, qty int") or StructType.
+        column: The column to decode; it is replaced by the fields.
+        mode: What becomes of a record that cannot be decoded: "fail" ends the query and says
+            which record it was, "drop" leaves it out, "keep" gives nulls and says why in `_error`.
+        dead_letters: The topic to which such records go instead, with the reason and where they
+            were; the source must read headers, `.option("includeHeaders", "true")`.
+        into: One column for the object, instead of one per field.
+
+    Raises:
+        FormatError: The schema cannot be used.
+    """
+
+    def decode(frame: DataFrame) -> DataFrame:
+        wanted = _struct(schema)
+        form = Decoding(
+            "JSON",
+            [field.name for field in wanted.fields],
+            partial(_attempt, column, wanted),
+            partial(_explain, column, wanted),
+        )
+        return transform(form, Wish(column, mode, dead_letters, into))(frame)
+
+    return decode
+
+
+def to_json(
+    *columns: str,
+    key: str | Column | None = None,
+    topic: str | Column | None = None,
+    headers: str | Column | None = None,
+    timestamp: str | Column | None = None,
+) -> Transform:
+    """Return a function that makes records for the sink of rows, with JSON objects as values.
+
+    Args:
+        columns: What goes into the object; without any, all but the columns of the log itself.
+        key: The key, as it is if it is binary, else as text; without it the column `key`.
+        topic: The topic of each record, for rows that go to several.
+        headers: The column with headers, if records are to have some.
+        timestamp: The column with the time, if it is not that of writing.
+    """
+    target = Target(key, topic, headers, timestamp)
+
+    def encode(frame: DataFrame) -> DataFrame:
+        given, names = target.prepared(frame, columns)
+        fields = F.struct(*(F.col(quoted(name)) for name in names))
+        # A null is written: a reader who finds no field cannot tell it from one that is new.
+        value = F.to_json(fields, {"ignoreNullFields": "false"}).cast("binary")
+        return record_of(given.withColumn("value", value))
+
+    return encode
+
+
+def _struct(schema: str | StructType) -> StructType:
+    try:
+        found = DataType.fromDDL(schema) if isinstance(schema, str) else schema
+    except Exception as error:
+        raise FormatError(f"not a schema: {schema!r}", hint=str(error).split("\n", 1)[0]) from error
+    if not isinstance(found, StructType) or not found.fields:
+        raise FormatError(
+            f"a schema has columns: {schema!r}", hint='write "id bigint, name string"'
+        )
+    return found
+
+
+def _attempt(column: str, schema: StructType, frame: DataFrame) -> DataFrame:
+    text = F.col(quoted(column)).cast("string")
+    fields = [StructField(field.name, field.dataType) for field in schema.fields]
+    wanted = StructType([*fields, StructField(_CORRUPT, DataType.fromDDL("string"))])
+    decoded = F.col(DECODED)
+    documents = F.json_array_length(F.concat(F.lit("["), text, F.lit("]")))
+    error = (
+        F.when(text.isNull(), F.lit(None).cast("string"))
+        .when(~F.is_valid_utf8(text), NOT_UTF8)
+        .when(F.coalesce(documents, F.lit(0)) != 1, NOT_JSON)
+        .when(decoded.isNull() | decoded[_CORRUPT].isNotNull(), WRONG_TYPE)
+    )
+    for field in schema.fields:
+        if not field.nullable:
+            error = error.when(decoded[field.name].isNull(), MISSING_FIELD)
+    return frame.withColumn(DECODED, F.from_json(text, wanted, _OPTIONS)).withColumn(ERROR, error)
+
+
+def _explain(column: str, schema: StructType, dead: DataFrame) -> DataFrame:
+    plain = dead.drop(DECODED)
+    described: dict[str, Any] = schema.jsonValue()
+    # Spark's stubs know batches by a protocol of their own.
+    explain = cast("Any", partial(_explained, column=column, schema=described))
+    return plain.mapInArrow(explain, plain.schema)
+
+
+def _explained(
+    batches: Iterable[pa.RecordBatch], *, column: str, schema: dict[str, Any]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        at = batch.schema.get_field_index(ERROR)
+        pairs = zip(batch.column(column).to_pylist(), batch.column(at).to_pylist(), strict=True)
+        reasons = [why(bytes(value), schema, kind) for value, kind in pairs]
+        yield batch.set_column(at, batch.schema.field(at), pa.array(reasons, pa.string()))

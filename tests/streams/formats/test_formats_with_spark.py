@@ -1,0 +1,254 @@
+"""Formats on real DataFrames: which rows come through, and where the others go."""
+
+import datetime as dt
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from headwater import functions as hf
+from headwater.streams.formats.avro_form import AvroForm
+from headwater.streams.formats.dead_letters import dead_letter_topics
+from headwater.streams.formats.errors import FormatError
+from headwater.streams.formats.letters import maybe_origin
+from headwater.streams.formats.protobuf_form import ProtobufForm
+from tests.streams.formats.test_protobuf_form import FILES
+
+SOURCE = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
+    "timestampType int, headers array<struct<key: string, value: binary>>"
+)
+NOON = dt.datetime(2026, 11, 15, 12, 0, tzinfo=dt.UTC)
+ORDER = "id bigint not null, qty int, at timestamp"
+_numbers = itertools.count(1)
+
+
+def record(value: bytes | None, offset: int, *headers: tuple[str, bytes]) -> tuple[Any, ...]:
+    """Make a row as the source gives it."""
+    return (b"k", value, "orders", 3, offset, NOON, 0, list(headers) or None)
+
+
+def source(spark: SparkSession, *values: bytes | None) -> DataFrame:
+    rows = [record(value, offset) for offset, value in enumerate(values)]
+    return spark.createDataFrame(rows, SOURCE)
+
+
+# What Spark by itself would take for an object, in part or in whole, stands among them.
+REFUSED = {
+    b"": "NOT_JSON",
+    b"  ": "NOT_JSON",
+    b'{"id": 1} and more': "NOT_JSON",
+    b'{"id": 1}{"id": 2}': "NOT_JSON",
+    b'{"id": 1},{"id": 2}': "NOT_JSON",
+    b'{"id": 1': "NOT_JSON",
+    b"{'id': 1}": "WRONG_TYPE",  # as a dead letter: NOT_JSON, by Python's more precise word
+    b'{"id": NaN}': "NOT_JSON",
+    b"\xff": "NOT_UTF8",
+    b'{"id": 1, "note": "\xff"}': "NOT_UTF8",
+    b"null": "WRONG_TYPE",
+    b"[]": "WRONG_TYPE",
+    b'[{"id": 1}]': "WRONG_TYPE",
+    b"5": "WRONG_TYPE",
+    b'{"id": "x"}': "WRONG_TYPE",
+    b'{"id": 1, "qty": 99999999999}': "WRONG_TYPE",
+    b'{"id": 1, "at": "noon"}': "WRONG_TYPE",
+    b'{"qty": 1}': "MISSING_FIELD",
+    b'{"id": null}': "MISSING_FIELD",
+}
+TAKEN = {
+    b'{"id": 1}': (1, None, None),
+    b' {"id": 2, "qty": 3, "more": [1]} ': (2, 3, None),
+    b'{"id": 4, "at": "2026-11-15T12:00:00Z"}': (4, None, NOON.replace(tzinfo=None)),
+    None: (None, None, None),
+}
+
+
+def test_json_is_one_document_or_refused(spark: SparkSession) -> None:
+    frame = source(spark, *REFUSED, *TAKEN)
+    kept = frame.transform(hf.json(ORDER, mode="keep")).orderBy("offset").collect()
+    assert [row._error for row in kept] == [*REFUSED.values(), *([None] * len(TAKEN))]
+    good = kept[len(REFUSED) :]
+    assert [(row.id, row.qty, row.at) for row in good] == list(TAKEN.values())
+    assert kept[0].asDict().keys() == {
+        *("key", "topic", "partition", "offset", "timestamp", "timestampType", "headers"),
+        *("id", "qty", "at", "_error"),
+    }
+    dropped = frame.transform(hf.json(ORDER, mode="drop"))
+    assert dropped.count() == len(TAKEN)
+    assert "_error" not in dropped.columns
+
+
+def test_a_query_fails_by_the_name_of_the_record(spark: SparkSession) -> None:
+    frame = source(spark, b'{"id": 1}', b"nonsense").transform(hf.json(ORDER))
+    with pytest.raises(PySparkException) as told:
+        frame.collect()
+    assert "orders-3 at offset 1 is not the JSON it should be: NOT_JSON" in str(told.value)
+    assert "dead_letters=TOPIC" in str(told.value)
+
+
+def test_what_cannot_be_meant_is_told_at_once(spark: SparkSession) -> None:
+    frame = source(spark)
+    with pytest.raises(FormatError, match="key") as told:
+        frame.transform(hf.json("key string"))
+    assert 'into="data"' in told.value.hint
+    assert frame.transform(hf.json("key string", into="data")).schema["data"].simpleString() == (
+        "data:struct<key:string>"
+    )
+    with pytest.raises(FormatError, match="no column 'nothing'"):
+        frame.transform(hf.json(ORDER, column="nothing"))
+    with pytest.raises(FormatError, match="not a schema"):
+        frame.transform(hf.json("id bigint,,"))
+    with pytest.raises(FormatError, match="mode 'explode'"):
+        frame.transform(hf.json(ORDER, mode="explode"))  # type: ignore[arg-type]
+    with pytest.raises(FormatError, match="not both"):
+        frame.transform(hf.json(ORDER, mode="drop", dead_letters="dlq"))
+    with pytest.raises(FormatError, match="headers") as told:
+        frame.drop("headers").transform(hf.json(ORDER, dead_letters="dlq"))
+    assert "includeHeaders" in told.value.hint
+
+
+def test_rows_become_records(spark: SparkSession) -> None:
+    frame = source(spark, b'{"id": 1, "qty": 2}').transform(hf.json("id bigint, qty int"))
+    (plain,) = frame.transform(hf.to_json()).collect()
+    assert plain == Row(key=bytearray(b"k"), value=bytearray(b'{"id":1,"qty":2}'))
+    chosen = frame.withColumn("qty", F.lit(None).cast("int")).transform(
+        hf.to_json("qty", key="id", topic=F.lit("out"), headers="headers", timestamp="timestamp")
+    )
+    assert chosen.columns == ["key", "headers", "topic", "timestamp", "value"]
+    (row,) = chosen.collect()
+    assert (bytes(row.key), bytes(row.value), row.topic) == (b"1", b'{"qty":null}', "out")
+    with pytest.raises(FormatError, match="no columns"):
+        frame.transform(hf.to_json("nothing"))
+    with pytest.raises(FormatError, match="nothing to write"):
+        source(spark).transform(hf.to_json())
+
+
+AVRO = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "tags", "type": {"type": "map", "values": "int"}},
+        {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-millis"}]},
+    ],
+}
+
+
+def test_avro_there_and_back(spark: SparkSession) -> None:
+    row = {"id": 7, "tags": [("a", 1)], "at": NOON}
+    value = AvroForm(json.dumps(AVRO), schema_id=5).encoder()(row)
+    frame = source(spark, value, b"\0\0\0\0\6x", b"x", None)
+    kept = frame.transform(hf.avro(AVRO, schemas={5: AVRO}, mode="keep"))
+    good, unknown, bare, tombstone = kept.orderBy("offset").collect()
+    assert (good.id, good.tags, good.at) == (7, {"a": 1}, NOON.replace(tzinfo=None))
+    assert unknown._error == "UNKNOWN_SCHEMA: schema id 6; known: 5"
+    assert bare._error.startswith("NOT_FRAMED: ")
+    assert (tombstone.id, tombstone._error) == (None, None)
+    back = kept.limit(1).transform(hf.to_avro(AVRO, schema_id=5))
+    assert back.collect() == [Row(key=bytearray(b"k"), value=bytearray(value))]
+
+
+def test_protobuf_there_and_back(spark: SparkSession) -> None:
+    value = ProtobufForm(FILES, "shop.Order").encoder()({"id": 7, "counts": [("a", 1)]})
+    frame = source(spark, value, b"\x0a")
+    kept = frame.transform(hf.protobuf(FILES, "shop.Order", into="order", mode="keep"))
+    good, bad = kept.orderBy("offset").collect()
+    assert (good.order.id, good.order.counts, good.order.note) == (7, {"a": 1}, None)
+    assert bad._error.startswith("NOT_PROTOBUF: ")
+    fields = kept.where("_error is null").select("key", "order.*")
+    back = fields.transform(hf.to_protobuf(FILES, "shop.Order"))
+    assert back.collect() == [Row(key=bytearray(b"k"), value=bytearray(value))]
+
+
+class Stream:
+    """A streaming DataFrame that is fed by the test, and a table that it ends in."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self._spark = spark
+        self._folder = folder
+        (folder / "in").mkdir()
+        self.frame = spark.readStream.schema(SOURCE).parquet(str(folder / "in"))
+
+    def feed(self, *rows: tuple[Any, ...]) -> None:
+        given = self._spark.createDataFrame(rows, SOURCE)
+        given.coalesce(1).write.mode("append").parquet(str(self._folder / "in"))
+
+    def run(self, frame: DataFrame) -> tuple[list[Row], dict[str, Any]]:
+        """Run until all that was fed is done; give all rows so far and the last counts."""
+        name = f"t{next(_numbers)}"
+        query = (
+            frame.writeStream.format("memory").queryName(name).trigger(availableNow=True).start()
+        )
+        query.awaitTermination()
+        progress = query.lastProgress
+        assert progress is not None
+        return self._spark.table(name).collect(), progress["observedMetrics"]
+
+
+@pytest.fixture
+def stream(spark: SparkSession, tmp_path: Path) -> Stream:
+    """Give a stream that nothing has been fed to."""
+    return Stream(spark, tmp_path)
+
+
+def test_dead_letters_leave_beside_the_rows(stream: Stream) -> None:
+    stream.feed(
+        record(b'{"id": 1, "qty": 5}', 0),
+        record(b'{"id": "x"}', 1, ("trace", b"t1")),
+        record(b'{"id": 2, "qty": 1}', 2),
+        record(b"nonsense", 3),
+    )
+    # A condition that is not true of rows without content: it must not reach dead letters.
+    rows = (
+        stream.frame.transform(hf.json(ORDER, dead_letters="orders.dlq"))
+        .where("qty > 2")
+        .transform(hf.to_json("id", "qty"))
+    )
+    assert dead_letter_topics(rows) == ["orders.dlq"]
+    found, counts = stream.run(hf.with_dead_letters(rows, topic="big", pipeline="sizes"))
+    big = [row for row in found if row.topic == "big"]
+    assert [(row.key, row.value, row.headers) for row in big] == [(b"k", b'{"id":1,"qty":5}', None)]
+    dead = sorted((row for row in found if row.topic == "orders.dlq"), key=lambda row: row.value)
+    assert [(row.key, row.value) for row in dead] == [(b"k", b"nonsense"), (b"k", b'{"id": "x"}')]
+    origins = [
+        maybe_origin([(each.key, bytes(each.value)) for each in row.headers]) for row in dead
+    ]
+    assert [each and each[:6] for each in origins] == [
+        (*("orders", 3, 3, 1_794_744_000_000), _told("NOT_JSON"), "sizes"),
+        (*("orders", 3, 1, 1_794_744_000_000), _told("WRONG_TYPE"), "sizes"),
+    ]
+    assert dead[1].headers[0].asDict() == {"key": "trace", "value": b"t1"}
+    (count,) = counts.values()
+    assert count.asDict() == {"records": 4, "undecodable": 2}
+
+
+class _told(str):  # noqa: N801, SLOT000, PLW1641 - reads as a word in an expectation
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and other.startswith(f"{self}: ")
+
+
+def test_two_decoders_of_one_query(stream: Stream) -> None:
+    stream.feed(record(b'{"id": 1, "qty": 5}', 0), record(b"\0\0\0\0\1x", 1), record(b"", 2))
+    by_json = stream.frame.transform(hf.json(ORDER, dead_letters="a.dlq"))
+    by_avro = stream.frame.transform(hf.avro(AVRO, dead_letters="b.dlq"))
+    rows = by_json.select("key", "id").unionByName(by_avro.select("key", "id"))
+    out = rows.transform(hf.to_json(topic=F.lit("out")))
+    assert dead_letter_topics(out) == ["a.dlq", "b.dlq"]
+    found, counts = stream.run(hf.with_dead_letters(out))
+    topics = [row.topic for row in found]
+    assert {name: topics.count(name) for name in set(topics)} == {"out": 1, "a.dlq": 2, "b.dlq": 3}
+    assert sorted(count.undecodable for count in counts.values()) == [2, 3]
+
+
+def test_without_dead_letters_rows_stay_as_they_are(spark: SparkSession) -> None:
+    rows = source(spark, b'{"id": 1}').transform(hf.json(ORDER)).transform(hf.to_json())
+    assert hf.with_dead_letters(rows) is rows
+    assert hf.with_dead_letters(rows, topic="t").columns == ["key", "value", "topic"]
+    doubtful = source(spark).transform(hf.json(ORDER, dead_letters="d")).transform(hf.to_json())
+    with pytest.raises(FormatError, match="need a topic"):
+        hf.with_dead_letters(doubtful)
