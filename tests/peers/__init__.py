@@ -52,6 +52,7 @@ PRESENT: dict[str, Callable[[], bool]] = {
     "javac": lambda: shutil.which("javac") is not None,
     "kafkajs": _has_kafkajs,
     "kafka-python's tests": _has_kafka_python_tests,
+    "openssl": lambda: shutil.which("openssl") is not None,
     "kcat": lambda: shutil.which("kcat") is not None,
 }
 

@@ -28,6 +28,7 @@ DEBIAN_PACKAGES = {
     "node": "nodejs",
     "npm": "npm",
     "kcat": "kcat",
+    "openssl": "openssl",
 }
 
 

@@ -1,8 +1,9 @@
 """Apache Kafka, one KRaft node, started for the tests.
 
-This file alone decides how the peer broker is configured and when it counts as ready. It knows
-nothing of Headwater: readiness is asked with a hand-made Metadata request, so that a fault in our
-own client cannot hide here.
+This file alone decides how the peer broker is configured and when it counts as ready. One listener
+is plain; more, with TLS or passwords, can be asked for by name. It knows nothing of Headwater:
+readiness is asked with a hand-made Metadata request, so that a fault in our own client cannot hide
+here.
 """
 
 import shutil
@@ -11,7 +12,7 @@ import struct
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -50,10 +51,28 @@ class KafkaDidNotStartError(RuntimeError):
 class ApacheKafka:
     """One running Apache Kafka node; `stop` ends exactly the process that was started."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        listeners: Mapping[str, str] | None = None,
+        format_options: Sequence[str] = (),
+    ) -> None:
+        """Choose a folder, and what differs from `SETTINGS`.
+
+        Args:
+            folder: Where everything of the node lies.
+            settings: Values of server.properties.
+            listeners: Further listeners, and the security protocol of each.
+            format_options: What Kafka's storage tool is told beside the cluster's id.
+        """
         self.folder = folder
         self.settings = {**SETTINGS, **(settings or {})}
         self.port = 0
+        self._protocols = dict(listeners or {})
+        self._ports: dict[str, int] = {}
+        self._format_options = format_options
         self._process: subprocess.Popen[bytes] | None = None
         self._output: IO[bytes] | None = None
 
@@ -61,6 +80,10 @@ class ApacheKafka:
     def bootstrap(self) -> str:
         """The address clients are given."""
         return f"127.0.0.1:{self.port}"
+
+    def address(self, listener: str) -> str:
+        """The address of one of the further listeners."""
+        return f"127.0.0.1:{self._ports[listener]}"
 
     @property
     def log_dir(self) -> Path:
@@ -76,10 +99,14 @@ class ApacheKafka:
     def start(self, *, heap: str = "768M") -> None:
         """Start the node and wait until it answers; a port lost to another process is retried."""
         for tries_left in reversed(range(BIND_TRIES)):
-            self.port, controller_port = _free_ports(2)
+            self.port, controller_port, *more = _free_ports(2 + len(self._protocols))
+            self._ports = dict(zip(self._protocols, more, strict=True))
             properties = self._write_properties(controller_port)
             if not self.log_dir.exists():
-                java("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties))
+                java(
+                    "kafka.tools.StorageTool",
+                    *("format", "-t", CLUSTER_ID, "-c", str(properties), *self._format_options),
+                )
             self._launch(properties, heap)
             try:
                 self._wait_ready()
@@ -110,14 +137,21 @@ class ApacheKafka:
 
     def _write_properties(self, controller_port: int) -> Path:
         host = "127.0.0.1"
+        listeners = {"PLAINTEXT": self.port, "CONTROLLER": controller_port, **self._ports}
+        protocols = [f"{name}:{protocol}" for name, protocol in self._protocols.items()]
+        protocol_map = "listener.security.protocol.map"
         values = {
             **self.settings,
             "controller.quorum.voters": f"1@{host}:{controller_port}",
-            "listeners": f"PLAINTEXT://{host}:{self.port},CONTROLLER://{host}:{controller_port}",
+            "listeners": ",".join(f"{name}://{host}:{port}" for name, port in listeners.items()),
+            protocol_map: ",".join([self.settings[protocol_map], *protocols]),
             "log.dirs": str(self.log_dir),
         }
         path = self.folder / "server.properties"
-        path.write_text("".join(f"{name}={value}\n" for name, value in values.items()))
+        # Java reads properties in this encoding.
+        path.write_text(
+            "".join(f"{name}={value}\n" for name, value in values.items()), encoding="iso-8859-1"
+        )
         return path
 
     def _launch(self, properties: Path, heap: str) -> None:
@@ -147,11 +181,15 @@ class ApacheKafka:
 
 @contextmanager
 def running_kafka(
-    settings: Mapping[str, str] | None = None, *, heap: str = "768M"
+    settings: Mapping[str, str] | None = None,
+    *,
+    heap: str = "768M",
+    listeners: Mapping[str, str] | None = None,
+    format_options: Sequence[str] = (),
 ) -> Iterator[ApacheKafka]:
     """Start a node in a folder of its own; both are gone afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="apache-kafka-"))
-    kafka = ApacheKafka(folder, settings)
+    kafka = ApacheKafka(folder, settings, listeners=listeners, format_options=format_options)
     try:
         kafka.start(heap=heap)
         yield kafka

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 from headwater.base.errors import RETRIABLE, ErrorCode, HeadwaterError, KafkaError
 from headwater.delivery.client.connection import Connection
 from headwater.delivery.client.errors import BrokerUnreachableError, TopicReplacedError
+from headwater.delivery.client.security import Security
 from headwater.delivery.wire.kafka import messages
 
 Result = TypeVar("Result")
@@ -86,11 +87,25 @@ class Cluster:
     """All brokers that one address leads to; one connection to each, made when needed."""
 
     def __init__(
-        self, bootstrap: str, *, client_id: str = "headwater", timeout_s: float = 30.0
+        self,
+        bootstrap: str,
+        *,
+        client_id: str = "headwater",
+        timeout_s: float = 30.0,
+        security: Security | None = None,
     ) -> None:
+        """Prepare to connect; nobody is asked yet.
+
+        Args:
+            bootstrap: ``HOST:PORT``, or several with commas between them.
+            client_id: The name under which the brokers know us.
+            timeout_s: How long to wait for an answer, or for an error to pass.
+            security: TLS and password, see `security_from`; None for plain connections.
+        """
         self.bootstrap = bootstrap
         self.timeout_s = timeout_s
         self._client_id = client_id
+        self._security = security
         self._addresses = parse_addresses(bootstrap)
         self._brokers: dict[int, tuple[str, int]] = {}
         self._connections: dict[tuple[str, int, str], Connection] = {}
@@ -303,7 +318,13 @@ class Cluster:
         key = (host, port, purpose)
         connection = self._connections.get(key)
         if connection is None or connection.closed:
-            connection = Connection(host, port, client_id=self._client_id, timeout_s=self.timeout_s)
+            connection = Connection(
+                host,
+                port,
+                client_id=self._client_id,
+                timeout_s=self.timeout_s,
+                security=self._security,
+            )
             self._connections[key] = connection
         return connection
 

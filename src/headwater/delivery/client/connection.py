@@ -2,21 +2,28 @@
 
 This file alone decides how a request gets its answer: which version both sides speak, in which
 order answers are matched, and what a broken connection is called. It knows no topic and no group.
+
+A connection that needs TLS or a password has both behind it when it is made. Some brokers want the
+password again after a while: that happens before a request, when no answer is awaited.
 """
 
 import contextlib
 import socket
 import struct
+import time
 from collections import deque
 from typing import Any, Self
 
 from headwater.base.errors import ErrorCode, KafkaError, MalformedMessageError
 from headwater.base.schema import Message
+from headwater.delivery.client import tls
 from headwater.delivery.client.errors import (
+    AuthenticationError,
     BrokerTimeoutError,
     BrokerUnreachableError,
     UnsupportedByBrokerError,
 )
+from headwater.delivery.client.security import Password, Security
 from headwater.delivery.wire.kafka import apis, framing, messages
 
 _SIZE = struct.Struct(">i")
@@ -24,6 +31,11 @@ _SIZE = struct.Struct(">i")
 _ANSWER_BYTES_MAX = 1 << 30
 _API_VERSIONS_NEWEST = 4
 _UNSUPPORTED_VERSION = ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
+# Java's client gives the password again after 85 to 95 percent of the time for which it holds.
+_SESSION_USED_MAX = 0.85
+# Answered by every listener, also to those who have not proved who they are.
+_SASL_HANDSHAKE, _SASL_AUTHENTICATE = 17, 36
+_BEFORE_SERVICE = {apis.API_VERSIONS, _SASL_HANDSHAKE, _SASL_AUTHENTICATE}
 _BY_NAME = {api.name: api for api in apis.APIS.values()}
 
 
@@ -31,17 +43,27 @@ class Connection:
     """A socket, the versions that the broker speaks, and the answers that are still awaited."""
 
     def __init__(
-        self, host: str, port: int, *, client_id: str = "headwater", timeout_s: float = 30.0
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str = "headwater",
+        timeout_s: float = 30.0,
+        security: Security | None = None,
     ) -> None:
-        """Connect and ask which versions are spoken.
+        """Connect, ask which versions are spoken, and prove who we are if that is wanted.
 
         Raises:
             BrokerUnreachableError: Nobody answers there.
+            AuthenticationError: The broker or we are not who we should be.
         """
         self.address = f"{host}:{port}"
         self._client_id = client_id
         self._timeout_s = timeout_s
+        self._password = None if security is None else security.password
+        self._session_ends_s = float("inf")
         self._next_id = 0
+        self._has_served = False
         self._awaited: deque[tuple[int, int, int]] = deque()
         try:
             self._socket = socket.create_connection((host, port), timeout=timeout_s)
@@ -50,20 +72,77 @@ class Connection:
                 f"no broker answers at {self.address}: {error.strerror or error}",
                 hint="start one with: headwater up (or name another with --bootstrap HOST:PORT)",
             ) from error
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            self.versions = self._ask_versions()
-        except BrokerTimeoutError:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if security is not None and security.tls is not None:
+                self._socket = tls.handshake(self._socket, security.tls, host, port)
+            self.versions = self._first_answer()
+            if self._password is not None:
+                self._authenticate(self._password)
+        except BaseException:
             self.close()
             raise
+
+    def _first_answer(self) -> dict[int, tuple[int, int]]:
+        try:
+            return self._ask_versions()
+        except BrokerTimeoutError:
+            raise
         except BrokerUnreachableError as error:
-            raise self._broken(
-                BrokerUnreachableError(
-                    f"{self.address} does not answer as a Kafka broker does: {error.message}",
-                    hint="is it another service's port, or one with TLS or SASL? name a plain one "
-                    "with --bootstrap HOST:PORT; or the broker lets in no more from this address",
-                )
+            if isinstance(error.__cause__, OSError):
+                refusal = tls.explain_alert(error.__cause__, self.address)
+                if refusal is not None:
+                    raise refusal from error
+            raise BrokerUnreachableError(
+                f"{self.address} does not answer as a Kafka broker does: {error.message}",
+                hint="is it another service's port, or does it want TLS (security.protocol) or a"
+                " certificate (ssl.certificate.location)? name another with --bootstrap HOST:PORT;"
+                " or the broker lets in no more from this address",
             ) from error
+
+    def _authenticate(self, password: Password) -> None:
+        """Hold the conversation about the password; the broker closes the connection if it fails.
+
+        Raises:
+            AuthenticationError: The broker does not believe us, or wants no password.
+        """
+        self._session_ends_s = float("inf")
+        mechanism = password.mechanism
+        # Version 1: what follows is framed as requests are.
+        offer = self.call(messages.SaslHandshakeRequest(mechanism), version_max=1)
+        if offer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+            raise AuthenticationError(
+                f"{self.address} wants no password",
+                hint="set security.protocol to PLAINTEXT, or to SSL; or name another listener",
+            )
+        if offer.error_code:
+            offered = ", ".join(offer.mechanisms) or "nothing"
+            raise AuthenticationError(
+                f"{self.address} does not offer {mechanism}, but {offered}",
+                hint="set sasl.mechanism to one that it offers",
+            )
+        conversation = password.conversation()
+        message = next(conversation)
+        while True:
+            answer = self.call(messages.SaslAuthenticateRequest(message))
+            if answer.error_code:
+                raise AuthenticationError(
+                    f"{self.address} does not let {password.username!r} in:"
+                    f" {answer.error_message or ErrorCode(answer.error_code).name}",
+                    hint=f"check user name, password and sasl.mechanism (now {mechanism})",
+                )
+            try:
+                message = conversation.send(bytes(answer.auth_bytes))
+            except StopIteration:
+                break
+        if answer.session_lifetime_ms:
+            lifetime_s = answer.session_lifetime_ms / 1000
+            self._session_ends_s = time.monotonic() + lifetime_s * _SESSION_USED_MAX
+
+    def _authenticate_again(self) -> None:
+        assert self._password is not None
+        try:
+            self._authenticate(self._password)
         except BaseException:
             self.close()
             raise
@@ -84,6 +163,8 @@ class Connection:
 
     def send(self, request: Message, *, version_max: int | None = None) -> None:
         """Send a request; its answer comes after those of the requests before it."""
+        if time.monotonic() >= self._session_ends_s and not self._awaited:
+            self._authenticate_again()
         api = _BY_NAME[type(request).__name__.removesuffix("Request")]
         version = self.version(api.key, version_max)
         correlation_id, self._next_id = self._next_id, (self._next_id + 1) & 0x7FFFFFFF
@@ -95,7 +176,7 @@ class Connection:
         except TimeoutError as error:
             raise self._broken(BrokerTimeoutError(self._silent(self._timeout_s))) from error
         except OSError as error:
-            raise self._broken(BrokerUnreachableError(self._lost(error))) from error
+            raise self._broken(self._lost(error)) from error
         except BaseException:
             self.close()
             raise
@@ -110,7 +191,7 @@ class Connection:
         except TimeoutError as error:
             raise self._broken(BrokerTimeoutError(self._silent(timeout_s))) from error
         except OSError as error:
-            raise self._broken(BrokerUnreachableError(self._lost(error))) from error
+            raise self._broken(self._lost(error)) from error
         except BaseException:
             # Somebody pressed Ctrl-C: the rest of the answer would be taken for the next one.
             self.close()
@@ -126,6 +207,7 @@ class Connection:
             raise self._broken(
                 BrokerUnreachableError(f"{self.address} answered a request that was not asked")
             )
+        self._has_served = self._has_served or api_key not in _BEFORE_SERVICE
         return response
 
     def expect_no_answer(self) -> None:
@@ -190,8 +272,15 @@ class Connection:
     def _silent(self, timeout_s: float) -> str:
         return f"the broker at {self.address} did not answer within {timeout_s:g} s"
 
-    def _lost(self, error: OSError) -> str:
-        return f"the connection to {self.address} broke: {error.strerror or error}"
+    def _lost(self, error: OSError) -> BrokerUnreachableError:
+        # A listener with passwords tells its versions to anybody, and then hangs up.
+        maybe_sasl = not self._has_served and self._password is None and hasattr(self, "versions")
+        return BrokerUnreachableError(
+            f"the connection to {self.address} broke: {error.strerror or error}",
+            hint="does it want a password? set security.protocol and sasl.mechanism"
+            if maybe_sasl
+            else "",
+        )
 
     def _broken(self, error: BrokerUnreachableError) -> BrokerUnreachableError:
         self.close()

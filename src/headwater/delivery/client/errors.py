@@ -25,3 +25,11 @@ class ProducerFencedError(KafkaError):
 
 class TopicReplacedError(KafkaError):
     """The topic of that id is gone, whether or not another has its name."""
+
+
+class AuthenticationError(HeadwaterError):
+    """One side could not prove who it is; to try again would change nothing."""
+
+
+class SecurityOptionError(HeadwaterError):
+    """An option about TLS or SASL that contradicts another, or that is not understood."""
