@@ -30,34 +30,9 @@ _CLIENT_ID = "client.id"
 _EFFECTIVE = frozenset(
     {_TIMEOUT, _PATIENCE, _FETCH, _FETCH_ALL, _WAIT, _ISOLATION, _GROUP, _CLIENT_ID}
 )
-# Names that `headwater.delivery.client.security` reads, in the Java and the librdkafka spelling.
-_SECURITY = frozenset(
-    {
-        "security.protocol",
-        "sasl.mechanism",
-        "sasl.mechanisms",
-        "sasl.jaas.config",
-        "sasl.username",
-        "sasl.password",
-        "ssl.ca.location",
-        "ssl.ca.pem",
-        "ssl.truststore.location",
-        "ssl.truststore.certificates",
-        "ssl.truststore.type",
-        "ssl.truststore.password",
-        "ssl.certificate.location",
-        "ssl.key.location",
-        "ssl.keystore.location",
-        "ssl.keystore.type",
-        "ssl.keystore.password",
-        "ssl.keystore.key",
-        "ssl.keystore.certificate.chain",
-        "ssl.key.password",
-        "ssl.endpoint.identification.algorithm",
-        "ssl.protocol",
-        "ssl.enabled.protocols",
-    }
-)
+# Everything about security is read, and what of it is unknown is refused, by
+# `headwater.delivery.client.security`.
+_SECURITY = ("security.protocol", "sasl.", "ssl.", "enable.ssl.")
 # They tune what this client does not have, or decides by itself; a query that sets them still runs.
 _WITHOUT_EFFECT = frozenset(
     {
@@ -133,8 +108,9 @@ def client_options(
         for name, text in given.items()
         if is_client_option(name)
     }
-    known = _EFFECTIVE | _SECURITY | _WITHOUT_EFFECT | more | {_BOOTSTRAP}
-    for name in texts:
+    known = _EFFECTIVE | _WITHOUT_EFFECT | more | {_BOOTSTRAP, "security.protocol"}
+    security = {name: text for name, text in texts.items() if name.startswith(_SECURITY)}
+    for name in texts.keys() - security.keys():
         if name in _REFUSED:
             raise OptionError(f"{_PREFIX}{name} cannot be set", hint=_REFUSED[name])
         if name not in known:
@@ -159,7 +135,7 @@ def client_options(
         wait_ms=_number(texts, _WAIT) or _DEFAULT_WAIT_MS,
         isolation=isolation,
         group=texts.get(_GROUP),
-        security={name: text for name, text in texts.items() if name in _SECURITY},
+        security=security,
     )
 
 

@@ -5,8 +5,8 @@ This file alone decides how the source and the sink connect; what the options me
 """
 
 from headwater.delivery.client.cluster import Cluster
+from headwater.delivery.client.security import security_from
 from headwater.streams.client_options import ClientOptions
-from headwater.streams.errors import OptionError
 
 
 def connect(bootstrap: str, client: ClientOptions, *, timeout_s: float | None = None) -> Cluster:
@@ -20,13 +20,9 @@ def connect(bootstrap: str, client: ClientOptions, *, timeout_s: float | None = 
     Raises:
         HeadwaterError: The address or what is said of security cannot be used.
     """
-    protocol = client.security.get("security.protocol", "PLAINTEXT")
-    if protocol.upper() != "PLAINTEXT":
-        raise OptionError(
-            f"kafka.security.protocol = {protocol} is not spoken", hint="connect in plain text"
-        )
     return Cluster(
         bootstrap,
         client_id=client.client_id,
         timeout_s=client.timeout_s if timeout_s is None else timeout_s,
+        security=security_from(client.security),
     )
