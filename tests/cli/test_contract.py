@@ -31,6 +31,8 @@ NEED_A_TOPIC = {
     "tail": ["no-such-topic", "-e"],
     "replay": ["no-such-topic", "--into", "another"],
     "group seek": ["some-group", "--to", "end", "--topic", "no-such-topic"],
+    "dlq show": ["no-such-topic"],
+    "dlq redrive": ["no-such-topic", "--all"],
 }
 NEED_A_GROUP = {
     "group describe": ["no-such-group"],
@@ -45,6 +47,7 @@ NEED_A_BROKER = {
     "quota ls": [],
     "quota set": ["producer_byte_rate=1", "--client", "c"],
     "quota clear": ["--any-client"],
+    "dlq ls": [],
     **NEED_A_TOPIC,
     **NEED_A_GROUP,
 }
@@ -72,6 +75,7 @@ def test_the_walk_finds_what_the_documentation_names() -> None:
         *("topic trim", "topic add-partitions", "produce", "tail", "replay"),
         *("group ls", "group describe", "group seek", "group rm", "log dump", "config show"),
         *("quota ls", "quota set", "quota clear"),
+        *("dlq ls", "dlq show", "dlq redrive"),
     }
 
 

@@ -47,6 +47,7 @@ _SECTIONS: dict[str, dict[str, _Lazy]] = {
         "tail": _Lazy("headwater.cli.tail", "tail", "Read records, old ones or as they come."),
         "replay": _Lazy("headwater.cli.replay", "replay", "Copy a range into a new topic."),
         "group": _Lazy("headwater.cli.groups", "group", "Show consumer groups; move them."),
+        "dlq": _Lazy("headwater.cli.dlq", "dlq", "Show what pipelines refused; send it back."),
         "quota": _Lazy("headwater.cli.quotas", "quota", "Show and set what clients may ask for."),
     },
     "Inside": {

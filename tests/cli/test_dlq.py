@@ -1,0 +1,330 @@
+"""`headwater dlq`: letters are counted and shown, and each comes back once, on both brokers."""
+
+import json
+import os
+import random
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from headwater.cli.dlq_progress import Redriven
+from headwater.cli.errors import Exit
+from headwater.delivery.client.cluster import Cluster, TopicInfo
+from headwater.streams.formats.letters import Header, headers_of
+from tests.cli.processes import command
+from tests.cli.runner import Runner
+
+BASE_MS = 1_700_000_000_000
+NOT_JSON = "NOT_JSON: Expecting value at character 0"
+WRONG_TYPE = "WRONG_TYPE: qty should be integer"
+WAIT_S = 60.0
+
+
+class Read(NamedTuple):
+    """A record as a foreign client finds it."""
+
+    partition: int | None
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: object
+
+
+def send(bootstrap: str, topic: str, records: Iterable[tuple[bytes, list[Header]]]) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number, (value, given) in enumerate(records):
+        headers: list[tuple[str, str | bytes | None]] = [*given]
+        producer.produce(
+            topic, value, key=f"k{number}", partition=number % 2, headers=headers, timestamp=BASE_MS
+        )
+    assert producer.flush(WAIT_S) == 0
+
+
+def read(bootstrap: str, topic: str) -> list[Read]:
+    """Read all committed records of a topic with librdkafka."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "reader",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    count = len(consumer.list_topics(topic, WAIT_S).topics[topic].partitions)
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(count)])
+    found: list[Read] = []
+    ended: set[int | None] = set()
+    while len(ended) < count:
+        message = consumer.poll(WAIT_S)
+        assert message is not None
+        if message.error() is not None:
+            ended.add(message.partition())
+            continue
+        found.append(
+            Read(
+                message.partition(),
+                message.timestamp()[1],
+                message.key(),
+                message.value(),
+                message.headers() or [],
+            )
+        )
+    consumer.close()
+    return found
+
+
+class Topics(NamedTuple):
+    """The topic that records came from, and the one of their letters."""
+
+    original: str
+    letters: str
+
+
+@pytest.fixture
+def topics(cli: Runner, bootstrap: str, name: str) -> Topics:
+    """Give six letters, in two partitions, and one record that is none."""
+    cli.ok("topic", "create", name, "-p", "2", "-c", "retention.ms=-1")
+    cli.ok("topic", "create", f"{name}.dlq", "-p", "2", "-c", "retention.ms=-1")
+    letters: list[tuple[bytes, list[Header]]] = [
+        (
+            f"value {number}".encode(),
+            [
+                ("trace", b"\xff"),
+                *headers_of(
+                    (name, 1 - number % 2, 100 + number),
+                    BASE_MS + number,
+                    NOT_JSON if number < 4 else WRONG_TYPE,
+                    "revenue",
+                ),
+            ],
+        )
+        for number in range(6)
+    ]
+    send(bootstrap, f"{name}.dlq", [*letters, (b"stray", [])])
+    return Topics(name, f"{name}.dlq")
+
+
+def test_letters_are_counted_by_reason(cli: Runner, topics: Topics) -> None:
+    (counted,) = cli.ok("dlq", "ls", topics.letters, "--json").json()
+    assert (counted["letters"], counted["waiting"]) == (7, 6)
+    numbers = {kind: each["letters"] for kind, each in counted["reasons"].items()}
+    assert numbers == {"NOT_JSON": 4, "WRONG_TYPE": 2, "(no dead letter)": 1}
+    assert counted["reasons"]["NOT_JSON"]["from"] == [topics.original]
+    found = cli.ok("dlq", "ls", "--json").json()
+    assert counted in found
+    assert topics.original not in [each["topic"] for each in found]
+    lines = cli.ok("dlq", "ls", topics.letters).lines
+    assert lines[0].split() == ["TOPIC", "REASON", "LETTERS", "WAITING", "FROM", "LAST"]
+    assert lines[1].split()[:5] == [topics.letters, "NOT_JSON", "4", "4", topics.original]
+
+
+def test_letters_are_shown_with_their_origin(cli: Runner, topics: Topics) -> None:
+    told = cli.ok("dlq", "show", topics.letters, "0:1", "--json")
+    (letter,) = told.json_lines()
+    assert letter["original"] == {
+        "topic": topics.original,
+        "partition": 1,
+        "offset": 102,
+        "ts": BASE_MS + 2,
+    }
+    assert (letter["kind"], letter["error"]) == ("NOT_JSON", NOT_JSON)
+    assert (letter["pipeline"], letter["payload"]) == ("revenue", "value 2")
+    assert not letter["sent_back"]
+    assert json.loads(told.stderr)["summary"]["letters"] == 1
+    text = cli.ok("dlq", "show", topics.letters, "1:0-1").text
+    assert f"from {topics.original}-0@101" in text
+    assert f"  {NOT_JSON}\n  key 'k1'  value 'value 1'\n" in text
+
+
+@pytest.mark.parametrize(
+    "chosen, expected",
+    [
+        ([], 7),
+        (["--reason", "WRONG_TYPE"], 2),
+        (["--reason", "wrong_type"], 2),
+        (["--reason", "NOT_JSON: Expecting"], 4),
+        (["--where", "value = 'value 3'"], 1),
+        (["0:0-1", "1:1", "--reason", "NOT_JSON"], 3),
+        (["1:17"], 0),
+        (["-n", "2"], 2),
+        (["--waiting"], 7),
+    ],
+)
+def test_letters_are_chosen(cli: Runner, topics: Topics, chosen: list[str], expected: int) -> None:
+    found = cli.ok("dlq", "show", topics.letters, *chosen, "--json")
+    assert len(found.json_lines()) == expected
+    assert json.loads(found.stderr)["summary"]["stopped_at_limit"] == ("-n" in chosen)
+
+
+def test_letters_come_back_as_they_were(cli: Runner, bootstrap: str, topics: Topics) -> None:
+    report = cli.ok("dlq", "redrive", topics.letters, "--all", "--json").json()
+    assert report == {
+        "topic": topics.letters,
+        "redriven": 6,
+        "to": {topics.original: 6},
+        "already": 0,
+        "no_dead_letters": 1,
+        "dry_run": False,
+    }
+    assert sorted(read(bootstrap, topics.original), key=lambda each: each.timestamp_ms) == [
+        Read(
+            1 - number % 2,
+            BASE_MS + number,
+            f"k{number}".encode(),
+            f"value {number}".encode(),
+            [("trace", b"\xff"), ("x-redriven", b"1")],
+        )
+        for number in range(6)
+    ]
+    again = cli.ok("dlq", "redrive", topics.letters, "--all", "--json").json()
+    assert (again["redriven"], again["already"]) == (0, 6)
+    assert len(read(bootstrap, topics.original)) == 6
+    (counted,) = cli.ok("dlq", "ls", topics.letters, "--json").json()
+    assert (counted["letters"], counted["waiting"]) == (7, 0)
+    shown = cli.ok("dlq", "show", topics.letters, "--json").json_lines()
+    assert [each["sent_back"] for each in shown] == [each["original"] is not None for each in shown]
+
+
+def test_some_letters_come_back_before_the_others(
+    cli: Runner, bootstrap: str, topics: Topics
+) -> None:
+    dry = ["--all", "--dry-run", "--json"]
+    would = cli.ok("dlq", "redrive", topics.letters, *dry).json()
+    assert (would["redriven"], would["dry_run"]) == (6, True)
+    assert read(bootstrap, topics.original) == []
+    for arguments, expected in (
+        (["0:1"], 1),
+        (["--reason", "WRONG_TYPE"], 2),
+        (["0:0-99", "--rate", "1000"], 1),
+        (["--all", "--to", topics.letters], None),
+        (["--all"], 2),
+    ):
+        done = cli.run("dlq", "redrive", topics.letters, *arguments, "--json")
+        if expected is None:
+            assert done.code == Exit.USAGE
+        else:
+            assert done.json()["redriven"] == expected, done.stderr
+    values = Counter(each.value for each in read(bootstrap, topics.original))
+    assert values == Counter(f"value {number}".encode() for number in range(6))
+
+
+def test_a_letter_that_dies_again_counts_its_deaths(
+    cli: Runner, bootstrap: str, topics: Topics
+) -> None:
+    again = [("x-redriven", b"1"), *headers_of((topics.original, 0, 9), BASE_MS, NOT_JSON, "")]
+    send(bootstrap, topics.letters, [(b"twice", again)])
+    cli.ok("dlq", "redrive", topics.letters, "--where", "value = 'twice'")
+    (back,) = read(bootstrap, topics.original)
+    assert back.headers == [("x-redriven", b"2")]
+
+
+def test_another_topic_gets_what_its_partitions_allow(
+    cli: Runner, bootstrap: str, topics: Topics
+) -> None:
+    other = f"{topics.original}.mended"
+    cli.ok("topic", "create", other, "-p", "1")
+    text = cli.ok("dlq", "redrive", topics.letters, "--all", "--to", other).text
+    assert text == (
+        f"6 letters of {topics.letters} sent back: 6 to {other}; "
+        "1 record left out that are no dead letters\n"
+    )
+    assert len(read(bootstrap, other)) == 6
+    assert read(bootstrap, topics.original) == []
+
+
+def test_a_topic_that_is_gone_is_named(cli: Runner, topics: Topics) -> None:
+    cli.ok("topic", "rm", topics.original, "--yes")
+    refused = cli.run("dlq", "redrive", topics.letters, "--all", "--json")
+    assert refused.code == Exit.NOT_FOUND
+    assert topics.original in refused.error()["message"]
+    assert cli.ok("dlq", "ls", topics.letters, "--json").json()[0]["waiting"] == 6
+
+
+@pytest.mark.parametrize("arguments", [[], ["--all", "--reason", "X"], ["17"], ["0:x"]])
+def test_it_must_be_said_which_letters(cli: Runner, topics: Topics, arguments: list[str]) -> None:
+    assert cli.run("dlq", "redrive", topics.letters, *arguments).code == Exit.USAGE
+
+
+def test_a_topic_created_again_has_new_letters(cli: Runner, bootstrap: str, topics: Topics) -> None:
+    cli.ok("dlq", "redrive", topics.letters, "--all")
+    cli.ok("topic", "rm", topics.letters, "--yes")
+    cli.ok("topic", "create", topics.letters, "-p", "2")
+    fresh = headers_of((topics.original, 0, 7), BASE_MS, NOT_JSON, "")
+    send(bootstrap, topics.letters, [(b"new", fresh)])
+    assert cli.ok("dlq", "redrive", topics.letters, "--all", "--json").json()["redriven"] == 1
+
+
+def test_kills_neither_lose_nor_double_a_letter(
+    cli: Runner, bootstrap: str, topics: Topics, cluster: Cluster
+) -> None:
+    count = 3_000
+    letters = [
+        (
+            f"more {number}".encode(),
+            headers_of((topics.original, number % 2, number), BASE_MS, NOT_JSON, ""),
+        )
+        for number in range(count)
+    ]
+    send(bootstrap, topics.letters, letters)
+    dice = random.Random(20261115)
+    environment = {**os.environ, "HEADWATER_BOOTSTRAP": bootstrap}
+    arguments = command("dlq", "redrive", topics.letters, "--all", "--rate", "2000", "--json")
+    for _ in range(4):
+        before = _size(cluster, topics.original)
+        with subprocess.Popen(
+            arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as running:
+            end_s = time.monotonic() + WAIT_S
+            while _size(cluster, topics.original) == before and running.poll() is None:
+                assert time.monotonic() < end_s
+            # Somewhere within one of the next transactions.
+            time.sleep(dice.random() * 0.3)
+            running.kill()
+            running.communicate()
+    done = cli.ok("dlq", "redrive", topics.letters, "--all", "--json").json()
+    assert done["redriven"] + done["already"] == count + 6
+    assert done["already"] > 0
+    found = Counter(each.value for each in read(bootstrap, topics.original))
+    assert found == Counter(
+        [f"more {number}".encode() for number in range(count)]
+        + [f"value {number}".encode() for number in range(6)]
+    )
+
+
+def _size(cluster: Cluster, topic: str) -> int:
+    from headwater.delivery.client.admin import LATEST, list_offsets  # noqa: PLC0415
+
+    return sum(list_offsets(cluster, {(topic, 0): LATEST, (topic, 1): LATEST}).values())
+
+
+def test_the_newer_of_two_wins(cli: Runner, bootstrap: str, topics: Topics) -> None:
+    environment = {**os.environ, "HEADWATER_BOOTSTRAP": bootstrap}
+    slow = command("dlq", "redrive", topics.letters, "--all", "--rate", "1", "--json")
+    with subprocess.Popen(
+        slow, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as older:
+        end_s = time.monotonic() + WAIT_S
+        while not read(bootstrap, topics.original):
+            assert time.monotonic() < end_s
+        newer = cli.ok("dlq", "redrive", topics.letters, "--all", "--json").json()
+        _, told = older.communicate(timeout=WAIT_S)
+    assert older.returncode == Exit.FAILED
+    assert json.loads(told)["error"]["code"] in {"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
+    assert newer["redriven"] + newer["already"] == 6
+    assert len(read(bootstrap, topics.original)) == 6
+
+
+def test_what_is_remembered_is_small() -> None:
+    redriven = Redriven(TopicInfo("t.dlq", bytes(16), internal=False, partitions=[]))
+    batch = redriven.add(((0, offset) for offset in range(0, 10_000, 2)), now_ms=0)
+    assert len(batch) < 100_000
+    assert (0, 9_998) in redriven
+    assert (0, 9_999) not in redriven
+    assert (1, 0) not in redriven
+    assert len(redriven.add([(0, 10_000)], now_ms=0)) < 300
