@@ -169,6 +169,7 @@ def test_letters_come_back_as_they_were(cli: Runner, bootstrap: str, topics: Top
         "redriven": 6,
         "to": {topics.original: 6},
         "already": 0,
+        "never_in_a_topic": 0,
         "no_dead_letters": 1,
         "dry_run": False,
     }
@@ -222,6 +223,18 @@ def test_a_letter_that_dies_again_counts_its_deaths(
     cli.ok("dlq", "redrive", topics.letters, "--where", "value = 'twice'")
     (back,) = read(bootstrap, topics.original)
     assert back.headers == [("x-redriven", b"2")]
+
+
+def test_what_was_never_in_a_topic_is_not_sent_back(
+    cli: Runner, bootstrap: str, topics: Topics
+) -> None:
+    oversized = headers_of((topics.original, 0, -1), BASE_MS, "OVERSIZED: 2 MiB", "")
+    send(bootstrap, topics.letters, [(b"the beginning of it", oversized)])
+    report = cli.ok("dlq", "redrive", topics.letters, "--all", "--json").json()
+    assert (report["redriven"], report["never_in_a_topic"]) == (6, 1)
+    (counted,) = cli.ok("dlq", "ls", topics.letters, "--json").json()
+    assert counted["waiting"] == 0
+    assert counted["reasons"]["OVERSIZED"]["letters"] == 1
 
 
 def test_another_topic_gets_what_its_partitions_allow(

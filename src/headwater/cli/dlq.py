@@ -154,7 +154,8 @@ def redrive(  # noqa: PLR0913 - one argument per option
     """Send letters of TOPIC back to where they came from, each once.
 
     What has been sent back before is left out, so a run that was interrupted or killed is simply
-    repeated. Letters stay in TOPIC until its retention removes them.
+    repeated. Letters stay in TOPIC until its retention removes them. What a pipeline could not
+    write (OVERSIZED) was never in a topic, and is left out.
     """
     leave_internal_alone(topic, *([] if target is None else [target]))
     selection = Selection(places, reason=reason, where=where)
@@ -196,11 +197,14 @@ class _Chosen:
         self._letters = letters
         self.already = 0
         self.others = 0
+        self.homeless = 0
 
     def __iter__(self) -> Iterator[Letter]:
         for letter in self._letters:
             if letter.origin is None:
                 self.others += 1
+            elif not letter.came_from_a_topic:
+                self.homeless += 1
             elif letter.is_redriven:
                 self.already += 1
             else:
@@ -214,6 +218,8 @@ def _report(session: Session, topic: str, work: Redrive, chosen: _Chosen, *, dry
     sentence = f"{output.count(count, 'letter')} of {topic} {verb} back" + (f": {to}" if to else "")
     if chosen.already:
         sentence += f"; {chosen.already:,} had been before"
+    if chosen.homeless:
+        sentence += f"; {chosen.homeless:,} left out that were never in a topic"
     if chosen.others:
         sentence += f"; {output.count(chosen.others, 'record')} left out that are no dead letters"
     session.tell(
@@ -222,6 +228,7 @@ def _report(session: Session, topic: str, work: Redrive, chosen: _Chosen, *, dry
             "redriven": count,
             "to": dict(sorted(work.sent.items())),
             "already": chosen.already,
+            "never_in_a_topic": chosen.homeless,
             "no_dead_letters": chosen.others,
             "dry_run": dry_run,
         },
@@ -245,7 +252,7 @@ def _counted(session: Session, topic: str, *, quiet: bool) -> dict[str, Any]:
     for letter in _letters(session, topic, quiet=quiet).read(Selection()):
         numbers = reasons.setdefault(letter.kind, _nothing())
         numbers["letters"] += 1
-        numbers["waiting"] += letter.origin is not None and not letter.is_redriven
+        numbers["waiting"] += letter.came_from_a_topic and not letter.is_redriven
         numbers["last_ms"] = max(numbers["last_ms"] or -1, letter.message.timestamp_ms)
         if letter.origin is not None and letter.origin.topic not in numbers["from"]:
             numbers["from"].append(letter.origin.topic)

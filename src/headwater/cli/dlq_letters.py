@@ -34,6 +34,11 @@ class Letter(NamedTuple):
     is_redriven: bool
 
     @property
+    def came_from_a_topic(self) -> bool:
+        """Whether there is a place to send it back to; what a sink could not write has none."""
+        return self.origin is not None and self.origin.offset >= 0
+
+    @property
     def kind(self) -> str:
         """The word by which it is counted."""
         return "(no dead letter)" if self.origin is None else kind_of(self.origin.error)

@@ -38,6 +38,7 @@ _CONFIGS: Final = {
     "min.cleanable.dirty.ratio": "0.1",
 }
 _REPLICAS_MAX: Final = 3
+_PAUSE_S: Final = 0.01
 
 
 class Redriven:
@@ -128,6 +129,21 @@ def prepare(cluster: Cluster) -> None:
         if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
             raise
         cluster.await_topic(TOPIC)
+
+
+def await_readable(cluster: Cluster, end: int) -> None:
+    """Wait until readers see what was committed before an offset: brokers answer before that.
+
+    Somebody else's transaction may hold it back; then it is not waited for any longer than for an
+    answer.
+    """
+    deadline_s = time.monotonic() + cluster.timeout_s
+    latest = Position(Kind.LATEST)
+    while time.monotonic() < deadline_s:
+        stable = positions.resolve(cluster, [_PLACE], latest, read_committed=True)
+        if stable.offsets[_PLACE] >= end:
+            return
+        time.sleep(_PAUSE_S)
 
 
 def _value(offsets: set[int]) -> bytes:

@@ -82,6 +82,7 @@ class Redrive:
         self._transactor = Transactor(cluster, f"hw.redrive.{topic}", timeout_ms=_TIMEOUT_MS)
         self._producer: tuple[int, int] | None = None
         self._counts: dict[str, int] = {}
+        self._end_of_progress = 0
 
     def begin(self) -> None:
         """Become the one who sends letters of this topic back, and learn what has been."""
@@ -125,6 +126,8 @@ class Redrive:
             self._send_part(part)
             count += len(part)
             show(count)
+        if count:
+            dlq_progress.await_readable(self._cluster, self._end_of_progress)
 
     def _partition_count(self, topic: str) -> int:
         if topic not in self._counts:
@@ -158,7 +161,7 @@ class Redrive:
         progress = self._redriven.add(places, now_ms=time.time_ns() // 1_000_000)
         try:
             self._transactor.send({**batches, dlq_progress.place(): [progress]})
-            self._transactor.commit()
+            self._end_of_progress = self._transactor.commit()[dlq_progress.place()]
         except BaseException:
             # Whether or not it can be told now: who begins next aborts what is left open.
             with contextlib.suppress(HeadwaterError):
