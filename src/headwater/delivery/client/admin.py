@@ -100,11 +100,13 @@ def create_topic(
 
 def delete_topic(cluster: Cluster, name: str) -> None:
     """Delete a topic with all its records."""
+    cluster.refresh([name])
+    topic_id = cluster.topic(name).topic_id if cluster.knows(name) else None
     request = messages.DeleteTopicsRequest(topic_names=[name], timeout_ms=_timeout_ms(cluster))
     # Version 5 takes plain names; 6 takes names or ids in another shape.
     for answer in cluster.controller().call(request, version_max=5).responses:
         _check(answer.error_code, f"topic {name!r} cannot be deleted")
-    cluster.forget_topic(name)
+    cluster.await_deletion(name, topic_id)
 
 
 def add_partitions(cluster: Cluster, name: str, total: int) -> None:

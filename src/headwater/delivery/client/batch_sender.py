@@ -32,6 +32,9 @@ _REQUEST_BYTES_MAX = 1 << 20
 _UNDER_WAY_MAX = 5
 _RETRY_PAUSE_S = 0.1
 _SEQUENCE_MASK = 0x7FFF_FFFF
+# A batch whose predecessor was refused comes too early; or it came before, and its predecessor too.
+# In either case both are sent again, in their order.
+_BEHIND_A_FAILURE = {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.NONE}
 
 
 class Writer(NamedTuple):
@@ -141,17 +144,21 @@ class BatchSender:
             return failure
         share = lane.under_way.popleft()
         for place, answer in produce_answers(response):
-            batch = share[place]
+            batch = share.pop(place)
             code = ErrorCode(answer.error_code)
+            if place in lane.failed and code in _BEHIND_A_FAILURE:
+                continue
             if code == ErrorCode.NONE:
                 lane.done(place, batch)
                 self.end_offsets[place] = answer.base_offset + batch.record_count
-            elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and place in lane.failed:
-                continue  # an earlier batch was refused, and this one comes again behind it
             else:
                 text = answer.error_message or code.name
                 failure = self._passing(place, KafkaError(code, f"{place[0]}-{place[1]}: {text}"))
                 lane.fail(place)
+        for place in share:
+            silent = f"{lane.connection.address} said nothing of {place[0]}-{place[1]}"
+            failure = self._passing(place, BrokerUnreachableError(silent))
+            lane.fail(place)
         return failure
 
     def _stamped(self, batch: _Batch) -> bytearray:
@@ -220,11 +227,7 @@ class _Lane:
 
     def done(self, place: Place, batch: _Batch) -> None:
         """Let go of a batch that is safe: the oldest one of its partition."""
-        if self._queues[place][0] is not batch:
-            raise KafkaError(
-                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"{place[0]}-{place[1]}: the broker took a batch before the one it follows",
-            )
+        assert self._queues[place][0] is batch
         self._queues[place].popleft()
         self._sent[place] -= 1
 

@@ -187,6 +187,18 @@ class Cluster:
                 return
             time.sleep(_RETRY_PAUSE_S)
 
+    def await_deletion(self, name: str, topic_id: bytes | None) -> None:
+        """Wait until a topic that was just deleted is not known any more, or another has its name.
+
+        Apache Kafka promises it a moment before its brokers have heard of it.
+        """
+        deadline_s = time.monotonic() + self.timeout_s
+        while time.monotonic() < deadline_s:
+            self.refresh([name])
+            if name not in self._topics or self._topics[name].topic_id != topic_id:
+                return
+            time.sleep(_RETRY_PAUSE_S)
+
     def knows(self, name: str) -> bool:
         """Tell whether the last answer that was about the topic had it."""
         return name in self._topics
