@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from headwater.streams.errors import hints_shown
+from headwater.streams.errors import OptionError, hints_shown
 from headwater.streams.options import (
     check_source_options,
     includes_headers,
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import (
         DataSourceReader,
         DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
     )
     from pyspark.sql.types import StructType
 
@@ -63,6 +65,32 @@ class HeadwaterDataSource(DataSource):
             options = source_options(self.options, streaming=True)
             _check(schema, headers=options.include_headers)
             return HeadwaterStreamReader(options)
+
+    def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceWriter":  # noqa: ARG002
+        """Return what answers `df.write`."""
+        from headwater.streams.sink.batch_writer import (  # noqa: PLC0415
+            HeadwaterBatchWriter,
+        )
+        from headwater.streams.sink.options import sink_options  # noqa: PLC0415
+
+        with hints_shown():
+            if overwrite:
+                raise OptionError(
+                    "a topic cannot be overwritten", hint='write with .mode("append")'
+                )
+            return HeadwaterBatchWriter(sink_options(self.options))
+
+    def streamWriter(  # noqa: N802
+        self,
+        schema: "StructType",  # noqa: ARG002 - tasks see the columns themselves
+        overwrite: bool,  # noqa: ARG002 - complete mode appends its whole result, as with Kafka
+    ) -> "DataSourceStreamWriter":
+        """Return what answers `df.writeStream`."""
+        from headwater.streams.sink.options import sink_options  # noqa: PLC0415
+        from headwater.streams.sink.writer import HeadwaterStreamWriter  # noqa: PLC0415
+
+        with hints_shown():
+            return HeadwaterStreamWriter(sink_options(self.options))
 
 
 def _check(schema: "StructType", *, headers: bool) -> None:

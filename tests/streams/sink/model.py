@@ -24,6 +24,7 @@ from headwater.streams.sink.marker import (
     Marker,
     MarkerScan,
     Place,
+    Seen,
     marker_batch,
     marker_key,
 )
@@ -56,18 +57,23 @@ class Broker:
     last_epoch: int = -1
     open: dict[Place, list[int]] | None = None
     committed: list[int] = field(default_factory=list)
-    ends: dict[Place, int] = field(default_factory=dict)
     marker_log: bytearray = field(default_factory=bytearray)
     marker_end: int = 0
     _marker_open: bool = False
+    _is_decided: bool = False
     _others_open: bool = False
 
+    def seen(self) -> Seen:
+        """What is in the topic of markers, for whoever reads it now."""
+        return MarkerScan(KEY).take(self.marker_log).seen
+
     def init(self, producer: tuple[int, int] | None) -> tuple[int, int]:
+        self.complete()
         if producer is None:
-            self.end(committed=False)
+            self.end()
             self.epoch, self.last_epoch = self.epoch + 1, -1
         elif producer == (self.producer_id, self.epoch):
-            self.end(committed=False)
+            self.end()
             self.epoch, self.last_epoch = self.epoch + 1, self.epoch
         elif producer != (self.producer_id, self.last_epoch):
             raise _fenced()
@@ -75,6 +81,7 @@ class Broker:
 
     def write(self, producer: tuple[int, int], batches: Mapping[Place, Sequence[Any]]) -> None:
         self._check(producer)
+        self.complete()
         self.open = {} if self.open is None else self.open
         for place, given in batches.items():
             if place == MARKER_PLACE:
@@ -85,22 +92,29 @@ class Broker:
                 self.open.setdefault(place, []).extend(row for batch in given for row in batch)
 
     def finish(self, producer: tuple[int, int]) -> None:
+        """Decide to commit; partitions get to know of it with the next request, or by and by."""
         self._check(producer)
-        self.end(committed=True)
+        self.committed += [row for rows in (self.open or {}).values() for row in rows]
+        self.open, self._is_decided = None, True
 
-    def end(self, *, committed: bool) -> None:
-        for place, rows in (self.open or {}).items():
-            self.ends[place] = self.ends.get(place, 0) + len(rows) + 1
-            if committed:
-                self.committed += rows
+    def complete(self) -> None:
+        """Let the partitions know of a commit that was decided."""
+        if self._is_decided and self._marker_open:
+            self._append_end((self.producer_id, self.epoch), committed=True)
+            self._marker_open = False
+        self._is_decided = False
+
+    def end(self) -> None:
+        """Abort what is open."""
+        self.complete()
         if self._marker_open:
-            self._append_end((self.producer_id, self.epoch), committed=committed)
+            self._append_end((self.producer_id, self.epoch), committed=False)
         self.open, self._marker_open = None, False
 
     def time_out(self) -> None:
         """Abort what is open, and fence whoever opened it."""
         if self.open is not None:
-            self.end(committed=False)
+            self.end()
             self.epoch, self.last_epoch = self.epoch + 1, -1
 
     def others_begin(self, number: int) -> None:
@@ -194,14 +208,9 @@ class _Calls:
             return _raising(error)
         return _raising(LostAnswerError("no answer")) if fault else lambda: answer
 
-    def read(self, *, settled: bool) -> Marker | None:
-        found: Marker | None = self._call("read", lambda: self._read(settled=settled))
+    def read(self) -> Seen:
+        found: Seen = self._call("read", self._broker.seen)
         return found
-
-    def _read(self, *, settled: bool) -> Marker | None:
-        scan = MarkerScan(KEY).take(self._broker.marker_log)
-        assert scan.is_settled or not settled
-        return scan.found
 
     def prepare(self) -> None:
         pass
@@ -230,7 +239,7 @@ class _Calls:
     def abort(self) -> None:
         def act() -> None:
             if self._producer == (self._broker.producer_id, self._broker.epoch):
-                self._broker.end(committed=False)
+                self._broker.end()
 
         self._call("abort", act)
 

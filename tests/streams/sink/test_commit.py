@@ -14,8 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from headwater.streams.sink.commit import Outcome
 from headwater.streams.sink.errors import CheckpointBehindError, OlderDriverError
-from headwater.streams.sink.marker import MarkerScan
-from tests.streams.sink.model import KEY, Broker, Checkpoint, Driver
+from tests.streams.sink.model import Broker, Checkpoint, Driver
 
 _STEPS_TO_THE_END = 200
 
@@ -64,6 +63,10 @@ class Drivers(RuleBasedStateMachine):
     def time_out(self) -> None:
         self.broker.time_out()
 
+    @rule()
+    def complete(self) -> None:
+        self.broker.complete()
+
     @rule(number=st.integers(0, 5))
     def others_begin(self, number: int) -> None:
         self.broker.others_begin(number)
@@ -79,7 +82,7 @@ class Drivers(RuleBasedStateMachine):
         driver.step(self.dice, fault=fault)
         if len(driver.outcomes) > seen_through:
             assert driver.run_id not in self.replaced, "one that was taken over has gone on"
-        marker = MarkerScan(KEY).take(self.broker.marker_log).found
+        marker = self.broker.seen().committed
         if marker is not None:
             self.replaced |= set(marker.earlier)
 
@@ -215,7 +218,8 @@ def test_a_replay_that_writes_nothing_takes_over_all_the_same() -> None:
     _until(newer, dice, 1)
 
     assert newer.outcomes == [Outcome.WRITTEN_BEFORE]
-    marker = MarkerScan(KEY).take(broker.marker_log).found
+    broker.complete()
+    marker = broker.seen().committed
     assert marker is not None
     assert (marker.run_id, marker.earlier) == (newer.run_id, (older.run_id,))
     assert broker.committed == [row for row in broker.committed if row in checkpoint.plans[0]]

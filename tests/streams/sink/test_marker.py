@@ -94,9 +94,9 @@ def test_the_last_committed_marker_counts() -> None:
 
     scan = MarkerScan(KEY).take(log.content)
 
-    assert scan.found is not None
-    assert scan.found.batch_id == 10
-    assert scan.is_settled
+    assert scan.seen.committed is not None
+    assert scan.seen.committed.batch_id == 10
+    assert scan.seen.undecided is None
 
 
 def test_an_open_transaction_of_somebody_else_hides_nothing() -> None:
@@ -107,9 +107,9 @@ def test_an_open_transaction_of_somebody_else_hides_nothing() -> None:
 
     scan = MarkerScan(KEY).take(log.content)
 
-    assert scan.found is not None
-    assert scan.found.batch_id == 10
-    assert scan.is_settled
+    assert scan.seen.committed is not None
+    assert scan.seen.committed.batch_id == 10
+    assert scan.seen.undecided is None
 
 
 def test_an_open_transaction_of_the_sink_is_not_settled() -> None:
@@ -118,8 +118,9 @@ def test_an_open_transaction_of_the_sink_is_not_settled() -> None:
 
     scan = MarkerScan(KEY).take(log.content)
 
-    assert scan.found is None
-    assert not scan.is_settled
+    assert scan.seen.committed is None
+    assert scan.seen.undecided is not None
+    assert scan.seen.undecided.batch_id == 10
 
 
 def test_a_log_may_come_in_pieces_that_are_cut_anywhere() -> None:
@@ -138,8 +139,8 @@ def test_a_log_may_come_in_pieces_that_are_cut_anywhere() -> None:
         scan.take(whole[start : starts[at + 1] + 30])
 
     assert scan.next_offset == log.end
-    assert scan.found is not None
-    assert scan.found.batch_id == 4
+    assert scan.seen.committed is not None
+    assert scan.seen.committed.batch_id == 4
 
 
 def test_a_tombstone_forgets_the_sink() -> None:
@@ -148,7 +149,7 @@ def test_a_tombstone_forgets_the_sink() -> None:
     log.close(1, commit=True)
     log.add(build_batch([Record(0, 1, KEY, None)]))
 
-    assert MarkerScan(KEY).take(log.content).found is None
+    assert MarkerScan(KEY).take(log.content).seen == (None, None)
 
 
 def test_runs_before_the_last_fifty_are_forgotten() -> None:

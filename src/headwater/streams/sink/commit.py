@@ -8,8 +8,9 @@ drivers and every crash can be played in a test.
        over. So does one that would repeat a batch before the last (the checkpoint is behind).
     2. Begin. The run that wrote the marker goes on as the producer it was, and is refused if
        somebody has begun since. Any other run takes over: it begins as the newest, which fences
-       all before it, ends what they left open, and then reads the marker again, because the last
-       of them may have committed in between.
+       all before it and ends what they left open. Then it reads the marker again, because the
+       last of them may have committed in between. So does a run whose own last marker it found
+       undecided: a broker acknowledges a commit before all partitions have it.
     3. The batch is the marker's: it was written by an attempt whose success Spark never saw.
        Write nothing but the marker in the new run's name, if it is another.
     4. Send the rows and the new marker, then commit.
@@ -28,8 +29,8 @@ from typing import Protocol
 from headwater.base.errors import HeadwaterError
 from headwater.base.record.varint import BytesLike
 from headwater.delivery.client.errors import ProducerFencedError
-from headwater.streams.sink.errors import CheckpointBehindError, OlderDriverError
-from headwater.streams.sink.marker import Marker, Place
+from headwater.streams.sink.errors import CheckpointBehindError, MarkerError, OlderDriverError
+from headwater.streams.sink.marker import Marker, Place, Seen
 
 Batches = Mapping[Place, Sequence[BytesLike]]
 """Finished record batches without a producer, by partition, in order."""
@@ -42,12 +43,8 @@ _EPOCH_MAX = 32_000
 class MarkerStore(Protocol):
     """Where one sink's markers are."""
 
-    def read(self, *, settled: bool) -> Marker | None:
-        """Return the last committed marker.
-
-        Args:
-            settled: Whether no transaction of the sink can be open, because one has just begun.
-        """
+    def read(self) -> Seen:
+        """Return the last committed marker, and one that is undecided."""
         ...
 
     def prepare(self) -> None:
@@ -110,10 +107,12 @@ def commit_batch(
         CheckpointBehindError: Later batches of the query have been written.
         HeadwaterError: It failed, or it is not known whether it did; a new run will find out.
     """
-    marker = markers.read(settled=False)
-    _refuse(attempt, marker)
+    seen = markers.read()
+    # Whoever has got as far as an undecided one has begun since, whatever becomes of it.
+    _refuse(attempt, seen.committed)
+    _refuse(attempt, seen.undecided)
     try:
-        producer, marker = _begin(attempt, marker, markers, transactor)
+        producer, marker = _begin(attempt, seen, markers, transactor)
         if marker is not None and marker.batch_id == attempt.batch_id:
             if marker.run_id != attempt.run_id:
                 taken = marker.taken_over(run_id=attempt.run_id, producer=producer)
@@ -135,16 +134,25 @@ def commit_batch(
 
 
 def _begin(
-    attempt: Attempt, marker: Marker | None, markers: MarkerStore, transactor: Transactor
+    attempt: Attempt, seen: Seen, markers: MarkerStore, transactor: Transactor
 ) -> tuple[tuple[int, int], Marker | None]:
     """Become the writer; return as whom, and the marker that holds from now on."""
-    if marker is not None and marker.run_id == attempt.run_id and marker.producer[1] < _EPOCH_MAX:
-        return transactor.begin(marker.producer), marker
-    markers.prepare()
-    producer = transactor.begin()
-    marker = markers.read(settled=True)
-    _refuse(attempt, marker)
-    return producer, marker
+    last = seen.undecided or seen.committed
+    if last is not None and last.run_id == attempt.run_id and last.producer[1] < _EPOCH_MAX:
+        producer = transactor.begin(last.producer)
+        if seen.undecided is None:
+            return producer, last
+    else:
+        markers.prepare()
+        producer = transactor.begin()
+    seen = markers.read()
+    if seen.undecided is not None:
+        raise MarkerError(
+            f"a transaction of query {attempt.query_id} is open, although one has just begun",
+            hint="start the query again: the broker has to end it first",
+        )
+    _refuse(attempt, seen.committed)
+    return producer, seen.committed
 
 
 def _refuse(attempt: Attempt, marker: Marker | None) -> None:

@@ -21,7 +21,7 @@ log is read as it lies, and the ends of transactions that stand in it decide.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import NamedTuple, Self
 
 from headwater.base.record.batch import BatchHeader, TruncatedBatchError, scan
 from headwater.base.record.control import read_end_transaction
@@ -73,6 +73,20 @@ class Marker:
         return self.followed_by(
             batch_id=self.batch_id, run_id=run_id, producer=producer, ends=self.ends
         )
+
+
+class Seen(NamedTuple):
+    """What a log says of one sink.
+
+    Attributes:
+        committed: The last marker whose transaction is committed.
+        undecided: That of a transaction of which the log does not say yet how it ends. It may have
+            been decided: brokers acknowledge the end of a transaction before all its partitions
+            have it.
+    """
+
+    committed: Marker | None
+    undecided: Marker | None
 
 
 def marker_key(query_id: str, sink_name: str) -> bytes:
@@ -137,19 +151,21 @@ class MarkerScan:
 
     Attributes:
         next_offset: The offset to go on from.
-        found: The last marker whose transaction is committed.
     """
 
     def __init__(self, key: bytes, *, from_offset: int = 0) -> None:
         self.next_offset = from_offset
-        self.found: Marker | None = None
+        self._found: Marker | None = None
         self._key = key
         self._open: dict[int, bytes | None] = {}
 
     @property
-    def is_settled(self) -> bool:
-        """Whether no transaction with a marker of this key is open where the log was read to."""
-        return not self._open
+    def seen(self) -> Seen:
+        """What the log says of the key, as far as it was read."""
+        last = None
+        for value in self._open.values():
+            last = None if value is None else decode_marker(value)
+        return Seen(self._found, last)
 
     def take(self, records: BytesLike) -> Self:
         """Go on with the batches that follow; the last may be cut off.
@@ -190,4 +206,4 @@ class MarkerScan:
 
     def _settle(self, value: bytes | None) -> None:
         # A tombstone is how a person lets a query be forgotten.
-        self.found = None if value is None else decode_marker(value)
+        self._found = None if value is None else decode_marker(value)

@@ -21,6 +21,7 @@ from headwater.streams.sink.marker import (
     MARKER_TOPIC,
     Marker,
     MarkerScan,
+    Seen,
     marker_batch,
     marker_key,
 )
@@ -45,16 +46,15 @@ class MarkerLog:
         self._key = marker_key(query_id, sink_name)
         self._wait_ms = int(cluster.timeout_s * 1000)
 
-    def read(self, *, settled: bool) -> Marker | None:
-        """Return the last committed marker of the sink.
+    def read(self) -> Seen:
+        """Return what the topic says of the sink.
 
         Raises:
-            MarkerError: A transaction of the sink is open that cannot be, or what is there is no
-                marker.
+            MarkerError: What is there is no marker, or the topic cannot be read to its end.
         """
         self._cluster.refresh([MARKER_TOPIC])
         if not self._cluster.knows(MARKER_TOPIC):
-            return None
+            return Seen(None, None)
         start = admin.list_offsets(self._cluster, {MARKER_PLACE: admin.EARLIEST})[MARKER_PLACE]
         end = admin.list_offsets(self._cluster, {MARKER_PLACE: admin.LATEST})[MARKER_PLACE]
         scan = MarkerScan(self._key, from_offset=start)
@@ -70,12 +70,7 @@ class MarkerLog:
                             f"{MARKER_TOPIC} ends at {end}, but has nothing at {before}",
                             hint="see the broker's log; the query can be started again",
                         )
-        if settled and not scan.is_settled:
-            raise MarkerError(
-                f"a transaction of {self._key.decode()} is open, although one has just begun",
-                hint="start the query again: the broker has to end it first",
-            )
-        return scan.found
+        return scan.seen
 
     def prepare(self) -> None:
         """Create the topic where it does not exist; refuse one that would forget.

@@ -1,0 +1,62 @@
+"""How a DataFrame is written at once: `df.write`, in one transaction.
+
+This file alone decides how a write that nobody will repeat gets its name: by chance. It has no
+marker, because Spark does not know such a write again; two writes are two writes.
+"""
+
+import contextlib
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from headwater.base.errors import HeadwaterError
+from headwater.delivery.client.transactor import Transactor
+from headwater.streams.connecting import connect
+from headwater.streams.errors import hints_shown
+from headwater.streams.sink.message import Origin, gather, remove_staged
+from headwater.streams.sink.options import SinkOptions
+from headwater.streams.sink.writer import own_messages, task_message
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class HeadwaterBatchWriter(DataSourceArrowWriter):
+    """Writes a DataFrame in one transaction."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+        self._name = f"batch-{uuid.uuid4()}"
+
+    def write(self, iterator: Iterator["pa.RecordBatch"]) -> WriterCommitMessage:
+        """Encode the rows of a task."""
+        with hints_shown():
+            return task_message(iterator, self._options, Origin(self._name, self._name, 0))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Write what the tasks have encoded."""
+        with hints_shown():
+            tasks = own_messages(messages)
+            batches = gather(tasks)
+            if batches:
+                with connect(self._options.bootstrap, self._options.client) as cluster:
+                    transactor = Transactor(
+                        cluster,
+                        f"hw.{self._name}",
+                        timeout_ms=self._options.transaction_timeout_ms,
+                    )
+                    transactor.begin()
+                    try:
+                        transactor.send(batches)
+                        transactor.commit()
+                    except BaseException:
+                        with contextlib.suppress(HeadwaterError):
+                            transactor.abort()
+                        raise
+            remove_staged(tasks)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Remove what tasks have left; nothing has been sent."""
+        remove_staged(own_messages(messages))

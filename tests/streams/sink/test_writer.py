@@ -1,0 +1,227 @@
+"""The writer's commit against real brokers: drivers that come and go, as messages of their tasks.
+
+No Spark runs here: what a driver does is a call of `commit` with messages in its run's name.
+"""
+
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headwater.base.errors import KafkaError
+from headwater.base.record.records import Record, build_batch
+from headwater.delivery.client import admin
+from headwater.delivery.client.cluster import Cluster
+from headwater.delivery.client.transactor import Transactor
+from headwater.streams.sink import message
+from headwater.streams.sink.batch_writer import HeadwaterBatchWriter
+from headwater.streams.sink.errors import CheckpointBehindError, OlderDriverError
+from headwater.streams.sink.marker import MARKER_TOPIC, Marker
+from headwater.streams.sink.marker_log import MarkerLog
+from headwater.streams.sink.message import Origin, TaskMessage, make_message
+from headwater.streams.sink.options import sink_options
+from headwater.streams.sink.writer import HeadwaterStreamWriter
+from tests.streams.brokers import Broker
+from tests.streams.sink.reading import values
+
+
+class Query:
+    """A query with a topic of its own."""
+
+    def __init__(self, broker: Broker, **options: str) -> None:
+        self.broker = broker
+        self.id = str(uuid.uuid4())
+        self.topic = broker.topic("out", partitions=2)
+        self.writer = HeadwaterStreamWriter(
+            sink_options({"bootstrap": broker.bootstrap, "topic": self.topic, **options})
+        )
+
+    def task(self, run: str, batch_id: int, *rows: str, partition: int = 0) -> TaskMessage:
+        records = [Record(at, 1, None, row.encode()) for at, row in enumerate(rows)]
+        batch = bytes(build_batch(records))
+        origin = Origin(self.id, run, batch_id)
+        return make_message(origin, {(self.topic, partition): [batch]}, None)
+
+    def commit(self, run: str, batch_id: int, *rows: str) -> None:
+        self.writer.commit([self.task(run, batch_id, *rows)], batch_id)
+
+    def written(self) -> list[bytes]:
+        return values(self.broker.bootstrap, self.topic)
+
+    def marker(self) -> Marker | None:
+        with Cluster(self.broker.bootstrap) as cluster:
+            seen = MarkerLog(cluster, self.id, "sink").read()
+            return seen.undecided or seen.committed
+
+
+@pytest.fixture
+def query(broker: Broker) -> Query:
+    return Query(broker)
+
+
+def test_batches_of_one_run_follow_each_other(query: Query) -> None:
+    for batch_id in range(4):
+        query.commit("a", batch_id, f"row-{batch_id}")
+
+    assert query.written() == [b"row-%d" % each for each in range(4)]
+    marker = query.marker()
+    assert marker is not None
+    assert (marker.batch_id, marker.run_id, marker.earlier) == (3, "a", ())
+    # Each transaction leaves its end in the partition, too.
+    assert marker.ends == {(query.topic, 0): 7}
+
+
+def test_a_batch_that_is_written_is_not_written_again(query: Query) -> None:
+    query.commit("a", 0, "first")
+
+    query.commit("b", 0, "in", "another", "shape")
+    query.commit("b", 1, "second")
+
+    assert query.written() == [b"first", b"second"]
+
+
+def test_the_newer_driver_wins_and_the_older_stops(query: Query) -> None:
+    query.commit("older", 0, "first")
+    query.commit("newer", 0, "first")
+
+    with pytest.raises(OlderDriverError, match="has taken over as run newer") as caught:
+        query.commit("older", 1, "second, of the older")
+    query.commit("newer", 1, "second")
+
+    assert query.written() == [b"first", b"second"]
+    assert "one checkpoint is for one driver" in str(caught.value.__notes__)
+
+
+def test_a_driver_that_is_fenced_in_its_transaction_leaves_nothing(query: Query) -> None:
+    query.commit("older", 0, "first")
+    with Cluster(query.broker.bootstrap) as cluster:
+        older = Transactor(cluster, f"hw.{query.id}.sink")
+        marker = query.marker()
+        assert marker is not None
+        older.begin(marker.producer)
+        older.send(query.task("older", 1, "of the older").batches)
+
+        query.commit("newer", 1, "second")
+
+        with pytest.raises(KafkaError):
+            older.commit()
+    with pytest.raises(OlderDriverError):
+        query.commit("older", 1, "of the older, again")
+    assert query.written() == [b"first", b"second"]
+
+
+def test_a_checkpoint_that_was_set_back_is_refused(query: Query) -> None:
+    for batch_id in range(3):
+        query.commit("a", batch_id, f"row-{batch_id}")
+
+    with pytest.raises(CheckpointBehindError, match=r"batch 1 .* but batch 2 has been"):
+        query.commit("b", 1, "other rows than the first time")
+
+    query.commit("a", 3, "row-3")
+    assert query.written() == [b"row-%d" % each for each in range(4)]
+
+
+def test_another_query_or_sink_is_somebody_else(broker: Broker) -> None:
+    one, other = Query(broker), Query(broker)
+    named = Query(broker, sinkName="second")
+    named.id = one.id
+
+    for each in (one, other, named):
+        each.commit("a", 0, "row")
+
+    assert [each.written() for each in (one, other, named)] == [[b"row"]] * 3
+
+
+def test_a_transaction_that_another_query_leaves_open_hides_no_marker(query: Query) -> None:
+    query.commit("a", 0, "first")
+    with Cluster(query.broker.bootstrap) as cluster:
+        open_one = Transactor(cluster, f"other-{uuid.uuid4()}")
+        log = MarkerLog(cluster, str(uuid.uuid4()), "sink")
+        open_one.begin()
+        open_one.send(log.batches(Marker(1, "run", (1, 1))))
+        try:
+            query.commit("a", 1, "second")
+            query.commit("b", 1, "second, again")
+        finally:
+            open_one.abort()
+
+    assert query.written() == [b"first", b"second"]
+
+
+def test_a_batch_without_rows_writes_nothing_and_hinders_nothing(query: Query) -> None:
+    query.writer.commit([], 0)
+    query.writer.commit([make_message(Origin(query.id, "a", 1), {}, None)], 1)
+    assert query.marker() is None
+
+    query.commit("a", 2, "row")
+
+    assert query.written() == [b"row"]
+
+
+def test_the_marker_topic_is_compacted_and_has_one_partition(query: Query) -> None:
+    query.commit("a", 0, "row")
+
+    with Cluster(query.broker.bootstrap) as cluster:
+        configs = {
+            config.name: config.value
+            for config in admin.describe_configs(cluster, admin.TOPIC_RESOURCE, MARKER_TOPIC)
+        }
+        assert configs["cleanup.policy"] == "compact"
+        assert len(cluster.topic(MARKER_TOPIC).partitions) == 1
+
+
+def test_an_error_aborts_and_the_next_run_writes(query: Query) -> None:
+    query.commit("a", 0, "first")
+    tasks = [query.task("a", 1, "second"), query.task("a", 1, "nowhere", partition=99)]
+
+    with pytest.raises(KafkaError):
+        HeadwaterStreamWriter(
+            sink_options({"bootstrap": query.broker.bootstrap, "kafka.request.timeout.ms": "1500"})
+        ).commit(tasks, 1)
+    assert query.written() == [b"first"]
+    query.commit("b", 1, "second")
+
+    assert query.written() == [b"first", b"second"]
+
+
+def test_staged_files_are_sent_and_removed(
+    query: Query, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(message, "INLINE_BYTES_MAX", 10)
+    task = query.task("a", 0, "row")
+    staged = make_message(task.origin, task.batches, str(tmp_path))
+    assert staged.staged is not None
+
+    query.writer.commit([staged], 0)
+
+    assert query.written() == [b"row"]
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_aborting_removes_what_tasks_have_left(
+    query: Query, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(message, "INLINE_BYTES_MAX", 10)
+    task = query.task("a", 0, "row")
+
+    query.writer.abort([None, make_message(task.origin, task.batches, str(tmp_path))], 0)
+
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert query.written() == []
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["whole", "broken off"])
+def test_a_batch_write_is_whole_or_nothing(query: Query, fails: bool) -> None:
+    options = {"bootstrap": query.broker.bootstrap, "kafka.request.timeout.ms": "1500"}
+    writer = HeadwaterBatchWriter(sink_options(options))
+    tasks = [query.task("", 0, "one"), query.task("", 0, "two", partition=99 if fails else 1)]
+    commit: Callable[[], None] = lambda: writer.commit(tasks)  # noqa: E731
+
+    if fails:
+        with pytest.raises(KafkaError):
+            commit()
+    else:
+        commit()
+
+    assert query.written() == ([] if fails else [b"one", b"two"])
