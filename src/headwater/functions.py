@@ -41,8 +41,15 @@ if not TYPE_CHECKING:  # a type checker must go on seeing names that do not exis
         home = _HOMES.get(name)
         if home is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        import importlib  # noqa: PLC0415 - not needed before something is asked for
+        import importlib.util  # noqa: PLC0415 - not needed before something is asked for
 
+        if importlib.util.find_spec("pyspark") is None:
+            from headwater.base.errors import HeadwaterError  # noqa: PLC0415 - as above
+
+            raise HeadwaterError(
+                f"{name} works on DataFrames of PySpark, which is not installed",
+                hint="pip install 'headwater[spark]'",
+            )
         found: object = getattr(importlib.import_module(home), name)
         globals()[name] = found
         return found

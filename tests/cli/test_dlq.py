@@ -276,7 +276,7 @@ def test_a_topic_created_again_has_new_letters(cli: Runner, bootstrap: str, topi
 def test_kills_neither_lose_nor_double_a_letter(
     cli: Runner, bootstrap: str, topics: Topics, cluster: Cluster
 ) -> None:
-    count = 3_000
+    count = 10_000
     letters = [
         (
             f"more {number}".encode(),
@@ -287,7 +287,7 @@ def test_kills_neither_lose_nor_double_a_letter(
     send(bootstrap, topics.letters, letters)
     dice = random.Random(20261115)
     environment = {**os.environ, "HEADWATER_BOOTSTRAP": bootstrap}
-    arguments = command("dlq", "redrive", topics.letters, "--all", "--rate", "2000", "--json")
+    arguments = command("dlq", "redrive", topics.letters, "--all", "--rate", "5000", "--json")
     for _ in range(4):
         before = _size(cluster, topics.original)
         with subprocess.Popen(
