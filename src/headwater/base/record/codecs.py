@@ -80,6 +80,14 @@ Every known producer writes one. The rest of the input is copied for each, so th
 a megabyte of empty streams would cost minutes.
 """
 
+_LZ4_RATIO_MAX: Final = 256
+"""No lz4 stream unpacks to more, as each of its bytes adds at most 255 to a length.
+
+The package takes as much memory from the system as it may fill. With the bound of a whole request
+that costs five times what unpacking a batch of 16 KiB does.
+"""
+
+_ANY_RATIO: Final = 1 << 40
 _GZIP_WBITS: Final = 16 + zlib.MAX_WBITS
 _BLOCK_LENGTH: Final = struct.Struct(">i")
 
@@ -134,7 +142,9 @@ def decompress(codec: int, data: BytesLike, limit_bytes: int) -> bytes:
     if codec == Codec.GZIP:
         return _decompress_streams("gzip", _new_gunzip, data, limit_bytes)
     if codec == Codec.LZ4:
-        return _decompress_streams("lz4", lz4.frame.LZ4FrameDecompressor, data, limit_bytes)
+        return _decompress_streams(
+            "lz4", lz4.frame.LZ4FrameDecompressor, data, limit_bytes, ratio_max=_LZ4_RATIO_MAX
+        )
     if codec == Codec.ZSTD:
         return _decompress_streams("zstd", zstd.ZstdDecompressor, data, limit_bytes)
     raise CorruptRecordError(
@@ -147,7 +157,12 @@ def _new_gunzip() -> _Decompressor:
 
 
 def _decompress_streams(
-    name: str, new: Callable[[], _Decompressor], data: BytesLike, limit_bytes: int
+    name: str,
+    new: Callable[[], _Decompressor],
+    data: BytesLike,
+    limit_bytes: int,
+    *,
+    ratio_max: int = _ANY_RATIO,
 ) -> bytes:
     """Unpack one stream after another, as gunzip and zstd do with concatenated files."""
     parts: list[bytes] = []
@@ -157,7 +172,7 @@ def _decompress_streams(
         stream = new()
         try:
             # One byte more than there is room for tells "too large" from "just fits".
-            part = stream.decompress(rest, room + 1)
+            part = stream.decompress(rest, min(room + 1, ratio_max * len(rest or b"") + 1))
         except (zlib.error, zstd.ZstdError, RuntimeError, EOFError, ValueError) as error:
             raise CorruptRecordError(f"the {name} data is damaged: {error}") from error
         if len(part) > room:
