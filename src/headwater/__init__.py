@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headwater.delivery.client.consumer import Consumer, Message
     from headwater.delivery.client.group import GroupConsumer
     from headwater.delivery.client.producer import Producer
+    from headwater.streams.running.pipeline import pipeline, topic
     from headwater.streams.session import session
 
 __all__ = [
@@ -29,7 +30,9 @@ __all__ = [
     "Message",
     "Producer",
     "__version__",
+    "pipeline",
     "session",
+    "topic",
 ]
 
 __version__ = "0.1.0.dev0"
@@ -43,7 +46,9 @@ _HOMES = {
     "KafkaError": "headwater.base.errors",
     "Message": "headwater.delivery.client.consumer",
     "Producer": "headwater.delivery.client.producer",
+    "pipeline": "headwater.streams.running.pipeline",
     "session": "headwater.streams.session",
+    "topic": "headwater.streams.running.pipeline",
 }
 
 

@@ -48,6 +48,9 @@ NEED_A_BROKER = {
     "quota set": ["producer_byte_rate=1", "--client", "c"],
     "quota clear": ["--any-client"],
     "dlq ls": [],
+    "run": ["pipelines.py"],
+    "dry-run": ["pipelines.py"],
+    "pipeline backfill": ["pipelines.py", "--from", "beginning", "--into", "t"],
     **NEED_A_TOPIC,
     **NEED_A_GROUP,
 }
@@ -76,6 +79,8 @@ def test_the_walk_finds_what_the_documentation_names() -> None:
         *("group ls", "group describe", "group seek", "group rm", "log dump", "config show"),
         *("quota ls", "quota set", "quota clear"),
         *("dlq ls", "dlq show", "dlq redrive"),
+        *("run", "dry-run", "pipeline ls", "pipeline status", "pipeline logs"),
+        *("pipeline stop", "pipeline reset", "pipeline backfill"),
     }
 
 

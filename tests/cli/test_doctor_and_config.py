@@ -15,6 +15,8 @@ import pytest
 from headwater.cli import doctor
 from headwater.cli.errors import Exit
 from headwater.delivery.wire.kafka import messages
+from headwater.streams.java import Java, JavaMissingError
+from headwater.streams.session import SparkMissingError
 from headwater.testing.broker import EmbeddedBroker
 from tests.cli.processes import running
 from tests.cli.runner import Result, Runner
@@ -42,8 +44,19 @@ def test_a_machine_that_is_fine(lone_cli: Runner, tmp_path: Path) -> None:
         result = lone_cli.ok("doctor", "--json")
         found = findings(result)
         assert result.json()["healthy"]
-        assert set(found) == {
-            *("python", "system", "file limit", "clock", "data", "disk space", "sync", "port"),
+        # Where Spark cannot be started, nothing more is asked of it.
+        assert set(found) - {"workers", "java"} == {
+            *(
+                "spark",
+                "python",
+                "system",
+                "file limit",
+                "clock",
+                "data",
+                "disk space",
+                "sync",
+                "port",
+            ),
             *("broker", "transactions"),
         }
         assert found["transactions"]["seen"] == "none is open"
@@ -52,6 +65,56 @@ def test_a_machine_that_is_fine(lone_cli: Runner, tmp_path: Path) -> None:
         assert f"process {up.process.pid}" in found["data"]["seen"]
     left = sorted(path.name for path in tmp_path.iterdir())
     assert left == ["headwater-data", "stdin"], "it leaves nothing behind"
+
+
+@pytest.fixture
+def spark_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "check_spark", lambda: "4.3.0")
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+
+
+def pipeline_findings() -> dict[str, doctor.Finding]:
+    return {each.check: each for each in doctor.check_pipelines()}
+
+
+def test_no_spark_is_no_problem_of_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent() -> str:
+        raise SparkMissingError("PySpark is not installed", hint="pip install it")
+
+    monkeypatch.setattr(doctor, "check_spark", absent)
+    found = pipeline_findings()
+    assert set(found) == {"spark"}
+    assert (found["spark"].state, found["spark"].hint) == (doctor.OK, "pip install it")
+
+
+def test_an_old_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "check_spark", lambda: "3.5.1")
+    assert pipeline_findings()["spark"].state == doctor.PROBLEM
+
+
+@pytest.mark.usefixtures("spark_is_there")
+def test_no_java(monkeypatch: pytest.MonkeyPatch, lone_cli: Runner) -> None:
+    def absent() -> Java:
+        raise JavaMissingError("none was found", hint="apt install one")
+
+    monkeypatch.setattr(doctor, "find_java", absent)
+    result = lone_cli.run("doctor", "--listen", free_address(), "--json")
+    assert result.code == Exit.ENVIRONMENT
+    java = findings(result)["java"]
+    assert (java["state"], java["hint"]) == (doctor.PROBLEM, "apt install one")
+
+
+@pytest.mark.usefixtures("spark_is_there")
+def test_workers_on_another_interpreter(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert pipeline_findings()["workers"].state == doctor.OK
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    assert pipeline_findings()["workers"].state == doctor.OK
+    monkeypatch.setenv("PYSPARK_PYTHON", str(tmp_path / "none"))
+    assert pipeline_findings()["workers"].state == doctor.PROBLEM
+    monkeypatch.setenv("PYSPARK_PYTHON", str(shutil.which("sh")))
+    found = pipeline_findings()["workers"]
+    assert found.state == doctor.WARNING
+    assert "unset PYSPARK_PYTHON" in found.hint
 
 
 def test_a_transaction_that_is_held_open(

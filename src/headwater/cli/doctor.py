@@ -36,8 +36,11 @@ from headwater.delivery.client import admin
 from headwater.delivery.client.cluster import Cluster
 from headwater.delivery.client.open_transactions import OpenTransaction, list_open_transactions
 from headwater.log.layout import check_layout
+from headwater.streams.java import JavaMissingError, find_java
+from headwater.streams.session import SparkMissingError, check_spark
 
 _PYTHON_MIN = (3, 11)
+_SPARK_MIN = (4, 2)
 # Below this much a busy broker fills the disk before anybody looks.
 _FREE_BYTES_MIN = 1 << 30
 # Each connection and each open segment takes a descriptor.
@@ -132,6 +135,7 @@ def _examine(
     yield check_platform()
     yield check_file_limit()
     yield check_clock()
+    yield from check_pipelines()
     yield check_data_directory(data_directory)
     yield check_free_space(data_directory)
     yield check_sync(data_directory)
@@ -183,6 +187,49 @@ def check_clock() -> Finding:
     if abs(drift_s) > _CLOCK_STEP_S_MAX:
         return Finding("clock", WARNING, f"{seen}, just jumped by {drift_s:.1f} s", "check NTP")
     return Finding("clock", OK, seen)
+
+
+def check_pipelines() -> Iterator[Finding]:
+    """Check what only pipelines need: Spark, the interpreter of its workers, and Java."""
+    try:
+        version = check_spark()
+    except SparkMissingError as error:
+        seen = f"{error.message}; only pipelines need it"
+        yield Finding("spark", OK, seen, error.hint)
+        return
+    minor = tuple(int(part) for part in version.split(".")[:2])
+    if minor < _SPARK_MIN:
+        hint = "pip install 'headwater[spark]'"
+        yield Finding("spark", PROBLEM, f"PySpark {version} is too old for pipelines", hint)
+    else:
+        yield Finding("spark", OK, f"PySpark {version}")
+    yield check_workers()
+    yield check_java()
+
+
+def check_workers() -> Finding:
+    """Check that Spark's workers run on this interpreter, which has what they need."""
+    named = os.environ.get("PYSPARK_PYTHON")
+    if named is None:
+        return Finding("workers", OK, f"Spark's workers run on {sys.executable}")
+    found = shutil.which(named)
+    if found is None:
+        hint = "unset PYSPARK_PYTHON, or let it name an interpreter that has headwater"
+        return Finding("workers", PROBLEM, f"PYSPARK_PYTHON={named} does not exist", hint)
+    if Path(found).absolute() != Path(sys.executable).absolute():
+        seen = f"PYSPARK_PYTHON={named}, and this is {sys.executable}"
+        hint = "unset PYSPARK_PYTHON, unless that interpreter has headwater[spark] too"
+        return Finding("workers", WARNING, seen, hint)
+    return Finding("workers", OK, f"PYSPARK_PYTHON={named}")
+
+
+def check_java() -> Finding:
+    """Check that there is a Java for Spark."""
+    try:
+        java = find_java()
+    except JavaMissingError as error:
+        return Finding("java", PROBLEM, error.message, error.hint)
+    return Finding("java", OK, f"Java {java.version} in {java.home} ({java.origin})")
 
 
 def check_data_directory(data_directory: str) -> Finding:

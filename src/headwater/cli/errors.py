@@ -6,7 +6,7 @@ to scripts:
     0  done                              5  not allowed (authentication, authorisation)
     1  failed while running              6  broker unreachable or too slow
     2  wrong usage                       7  data or schema invalid
-    3  not found                         8  environment: port, disk, limits
+    3  not found                         8  environment: port, disk, limits, Java
     4  exists already, or is in the way  130 interrupted; 141 the reader of our output went away
 """
 
@@ -20,6 +20,15 @@ from headwater.base.disk import AlreadyLockedError
 from headwater.base.errors import ErrorCode, HeadwaterError, KafkaError, MalformedMessageError
 from headwater.cli.output import paint
 from headwater.delivery.client.errors import BrokerUnreachableError, UnsupportedByBrokerError
+from headwater.streams.java import JavaMissingError
+from headwater.streams.running.errors import (
+    DefinitionError,
+    PipelineBusyError,
+    PipelineChangedError,
+    PipelineFailedError,
+    PipelineNotFoundError,
+)
+from headwater.streams.session import SparkMissingError
 
 
 class Exit(IntEnum):
@@ -135,6 +144,15 @@ _HINTS = {
     ),
     ErrorCode.KAFKA_STORAGE_ERROR: "look at the disk and the limits there: headwater doctor",
 }
+_PIPELINES: dict[type[HeadwaterError], tuple[Exit, str]] = {
+    PipelineNotFoundError: (Exit.NOT_FOUND, "PIPELINE_NOT_FOUND"),
+    PipelineBusyError: (Exit.IN_THE_WAY, "PIPELINE_RUNNING"),
+    PipelineChangedError: (Exit.IN_THE_WAY, "PIPELINE_CHANGED"),
+    DefinitionError: (Exit.BAD_DATA, "BAD_DEFINITION"),
+    PipelineFailedError: (Exit.FAILED, "PIPELINE_FAILED"),
+    SparkMissingError: (Exit.ENVIRONMENT, "NO_SPARK"),
+    JavaMissingError: (Exit.ENVIRONMENT, "NO_JAVA"),
+}
 _HINT_FOR_THE_REST = "the broker's log may tell more; what runs here: headwater doctor"
 _EXIT_OF_CODE = {code: exit_code for exit_code, codes in _EXITS.items() for code in codes}
 
@@ -153,6 +171,9 @@ def judge(error: HeadwaterError) -> tuple[Exit, str]:
         return Exit.IN_THE_WAY, "DATA_DIRECTORY_IN_USE"
     if isinstance(error, MalformedMessageError):
         return Exit.BAD_DATA, "MALFORMED_MESSAGE"
+    for kind, judged in _PIPELINES.items():
+        if isinstance(error, kind):
+            return judged
     return Exit.FAILED, "FAILED"
 
 

@@ -54,11 +54,17 @@ class Session:
         self._bootstrap = self._bootstrap or address
 
     @property
+    def bootstrap(self) -> str:
+        """Where the broker is."""
+        return broker_address(self._bootstrap)
+
+    @property
     def cluster(self) -> Cluster:
         """The brokers."""
         if self._cluster is None:
-            address = broker_address(self._bootstrap)
-            self._cluster = Cluster(address, client_id="headwater-cli", timeout_s=self._timeout_s)
+            self._cluster = Cluster(
+                self.bootstrap, client_id="headwater-cli", timeout_s=self._timeout_s
+            )
         return self._cluster
 
     def topic(self, name: str) -> TopicInfo:

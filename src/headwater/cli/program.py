@@ -50,6 +50,11 @@ _SECTIONS: dict[str, dict[str, _Lazy]] = {
         "dlq": _Lazy("headwater.cli.dlq", "dlq", "Show what pipelines refused; send it back."),
         "quota": _Lazy("headwater.cli.quotas", "quota", "Show and set what clients may ask for."),
     },
+    "Pipelines": {
+        "run": _Lazy("headwater.cli.run", "run", "Run the pipelines of a file."),
+        "dry-run": _Lazy("headwater.cli.dry_run", "dry_run", "Show what they would write."),
+        "pipeline": _Lazy("headwater.cli.pipelines", "pipeline", "Show, stop and repeat them."),
+    },
     "Inside": {
         "log": _Lazy("headwater.cli.log_files", "log", "Look into the files of a log."),
         "config": _Lazy("headwater.cli.config", "config", "Show settings and where they are from."),

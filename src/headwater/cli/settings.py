@@ -19,11 +19,17 @@ DEFAULT_CONFIG = "headwater.toml"
 CONFIG_HELP = f"Settings in TOML.  [default: ./{DEFAULT_CONFIG}, if there is one]"
 
 
+def config_file(config: str | None) -> str | None:
+    """Return the settings file: the one that is named, else the one of this folder, if any."""
+    return config or (DEFAULT_CONFIG if Path(DEFAULT_CONFIG).exists() else None)
+
+
 def read_settings(
     flags: Mapping[str, object], config: str | None, *, as_json: bool = False
 ) -> Loaded:
     """Gather the settings; warnings go to standard error."""
-    files = [config] if config else [DEFAULT_CONFIG] if Path(DEFAULT_CONFIG).exists() else []
+    found = config_file(config)
+    files = [found] if found else []
     environment = {name: text for name, text in os.environ.items() if name != BOOTSTRAP_VARIABLE}
     try:
         loaded = load_settings(flags, environment, files)

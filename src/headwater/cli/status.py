@@ -13,6 +13,7 @@ import click
 
 from headwater.cli import output, run_file
 from headwater.cli.options import Session, examples, with_session
+from headwater.cli.supervisor import read_supervised, supervised_text
 from headwater.delivery.client import admin, enabled
 
 _ESTABLISHED = "01"
@@ -53,6 +54,7 @@ def status(*, session: Session, data: str) -> None:
         "transactions_by_state": transactions,
         "quotas": quotas,
         "compaction": compaction._asdict(),
+        "pipelines": read_supervised(data) if running else [],
     }
     if session.as_json:
         output.document(facts)
@@ -82,6 +84,8 @@ def status(*, session: Session, data: str) -> None:
     shown_facts["compaction"] = f"{state}, {asking} for it (internal ones always do)"
     if features:
         shown_facts["features"] = ", ".join(f"{name} {level}" for name, level in features.items())
+    for each in read_supervised(data) if running else []:
+        shown_facts[f"pipeline {each['name']}"] = supervised_text(each)
     output.facts(shown_facts)
 
 

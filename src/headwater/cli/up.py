@@ -30,7 +30,8 @@ from headwater.cli import output, run_file
 from headwater.cli.errors import CommandError, Exit
 from headwater.cli.options import examples, json_option, parse_pairs
 from headwater.cli.progress import Progress
-from headwater.cli.settings import CONFIG_HELP, read_settings
+from headwater.cli.settings import CONFIG_HELP, config_file, read_settings
+from headwater.cli.supervisor import Listed, Supervisor, listed_pipelines
 from headwater.delivery.server.lifecycle import Node, start_node
 from headwater.log.store import Recovery
 
@@ -66,7 +67,8 @@ def up(
 ) -> int:
     """Run a broker until SIGTERM or Ctrl-C; a second Ctrl-C ends it at once.
 
-    One line on standard error says when it is ready. The port opens after recovery.
+    One line on standard error says when it is ready. The port opens after recovery. Pipelines that
+    headwater.toml lists are run too, and started again when they fail.
     """
     logging.basicConfig(
         format="%(asctime)s %(levelname)s %(message)s",
@@ -80,13 +82,14 @@ def up(
         "headwater.insecure": True if insecure else None,
     }
     loaded = read_settings(flags, config, as_json=as_json)
+    pipelines = listed_pipelines(config_file(config))
     _check_platform()
     _check_address(loaded)
     _check_directory(loaded.settings.log_dirs)
     _raise_file_limit()
     # Until it is ready there is nothing to end gracefully: recovery begins anew next time.
     signal.signal(signal.SIGINT, _interrupt)
-    return asyncio.run(_run(loaded, as_json=as_json))
+    return asyncio.run(_run(loaded, pipelines, as_json=as_json))
 
 
 def _check_platform() -> None:
@@ -148,7 +151,7 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-async def _run(loaded: Loaded, *, as_json: bool) -> int:
+async def _run(loaded: Loaded, pipelines: list[Listed], *, as_json: bool) -> int:
     data_directory = loaded.settings.log_dirs
     begun_s = time.monotonic()
     node, was_clean = await _start(loaded)
@@ -163,11 +166,15 @@ async def _run(loaded: Loaded, *, as_json: bool) -> int:
         with contextlib.suppress(HeadwaterError):
             await node.stop()
         raise _cannot_start(error, f"cannot write in {data_directory}: {error}") from error
+    supervisor = Supervisor(pipelines, address=address, data_directory=data_directory)
     try:
         took_s = time.monotonic() - begun_s
+        supervisor.start()
         _say_ready(node, data_directory, took_s, was_clean=was_clean, as_json=as_json)
         ends: list[asyncio.Future[Any]] = [stopping, node.failed]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        # Pipelines first: they end well only while there is a broker.
+        await supervisor.stop()
         await node.stop()
     finally:
         run_file.remove(data_directory)

@@ -28,6 +28,8 @@ from headwater.base.settings.broker import (
 from headwater.base.settings.setting import Value, nearest, suggestion
 
 SECTION: Final = "broker"
+# Of no concern to a broker: what else runs beside it.
+_OTHER_SECTIONS: Final = ("pipelines",)
 _PREFIX: Final = "HEADWATER_"
 _OWN: Final = "headwater."
 
@@ -147,8 +149,8 @@ def _read_file(path: str) -> Iterator[tuple[str, object]]:
         hint = 'a name that continues another one must be quoted: "headwater.overflow.bytes" = 1'
         raise HeadwaterError(f"{path} is not valid TOML: {error}", hint=hint) from None
     for section in document:
-        if section != SECTION:
-            close = suggestion(section, [SECTION])
+        if section not in {SECTION, *_OTHER_SECTIONS}:
+            close = suggestion(section, [SECTION, *_OTHER_SECTIONS])
             hint = f"broker settings stand in the table [{SECTION}]"
             raise HeadwaterError(f"{path}: unknown table or key {section}{close}", hint=hint)
     content = document.get(SECTION, {})

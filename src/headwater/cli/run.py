@@ -1,0 +1,179 @@
+"""`headwater run`: the pipelines of a file, in the foreground.
+
+This file alone decides what a person sees of running pipelines and what signals do to them. How
+they run is the driver's.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headwater.cli import output
+from headwater.cli.errors import Exit
+from headwater.cli.options import Session, examples, with_session
+from headwater.streams.running.checkpoints import DATA_VARIABLE, DEFAULT_DATA, data_directory
+from headwater.streams.session import BOOTSTRAP_VARIABLE, MASTER_VARIABLE, check_spark
+
+if TYPE_CHECKING:
+    from headwater.streams.running.driver import Driver
+
+DATA_OPTION = click.option(
+    "--data",
+    metavar="DIR",
+    envvar=DATA_VARIABLE,
+    default=DEFAULT_DATA,
+    show_default=True,
+    help="Where checkpoints and logs are kept.",
+)
+MASTER_OPTION = click.option(
+    "--master", metavar="URL", help="Where Spark runs.  [default: local[*], all cores here]"
+)
+
+
+@click.command(
+    epilog=examples(
+        "headwater run revenue.py                  # every pipeline of the file",
+        "headwater run revenue.py:hourly --once    # one of them, up to now",
+        "headwater run revenue.py --master spark://cluster:7077 -b kafka:9092",
+    )
+)
+@click.argument("file", metavar="FILE[:NAME]")
+@MASTER_OPTION
+@click.option("--once", is_flag=True, help="End when everything that is there has been read.")
+@click.option("--every", metavar="INTERVAL", help='Time between batches, as "5 seconds".')
+@click.option("--supervised", is_flag=True, hidden=True)
+@DATA_OPTION
+@with_session
+def run(
+    *,
+    session: Session,
+    file: str,
+    master: str | None,
+    once: bool,
+    every: str | None,
+    supervised: bool,
+    data: str,
+) -> int:
+    """Run pipelines until SIGTERM or Ctrl-C, which end them after what they are doing.
+
+    Checkpoints, names and restarts are managed: what was read and written before is known. With
+    --json each batch is a line on standard output.
+    """
+    prepare(session, master=master, data=data)
+    # Spark and what it needs are loaded by those alone who run something.
+    from headwater.streams.running import definitions  # noqa: PLC0415
+    from headwater.streams.running.driver import Driver  # noqa: PLC0415
+
+    path, name = definitions.split(file)
+    pipelines = definitions.load(path, name)
+    view = _View([each.name for each in pipelines], as_json=session.as_json)
+    driver = Driver(
+        pipelines, data=data, file=path, every=every, once=once, on_batch=view.hear
+    ).start()
+
+    def stop(number: int, _: object) -> None:
+        driver.stop()
+        # A second one ends us at once.
+        signal.signal(number, signal.SIG_DFL)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    if supervised:
+        threading.Thread(target=_stop_when_alone, args=(driver,), daemon=True).start()
+    names = ", ".join(each.name for each in pipelines)
+    view.say(f"running {names}; Ctrl-C stops", {"running": [each.name for each in pipelines]})
+    try:
+        driver.wait(tick=view.draw)
+    finally:
+        view.close()
+        end_spark()
+    view.say(f"stopped {names}", {"stopped": [each.name for each in pipelines]})
+    return Exit.DONE
+
+
+def _stop_when_alone(driver: "Driver") -> None:
+    """Stop when whoever started us is gone, however that came: its end of a pipe is closed."""
+    sys.stdin.buffer.read()
+    driver.stop()
+
+
+def prepare(session: Session, *, master: str | None, data: str) -> None:
+    """Make sure that there are a broker and Spark, and tell the file's own session of them."""
+    session.cluster.topics()
+    check_spark()
+    os.environ[BOOTSTRAP_VARIABLE] = session.bootstrap
+    os.environ[DATA_VARIABLE] = str(data_directory(data))
+    if master is not None:
+        os.environ[MASTER_VARIABLE] = master
+
+
+def end_spark() -> None:
+    """End Spark before this process: what it still has to say finds somebody who listens."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra, and slow to load
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        running.stop()
+
+
+class _View:
+    """Shows batches as they end; one line for each pipeline where somebody looks."""
+
+    def __init__(self, names: list[str], *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._moving = not as_json and output.is_interactive(sys.stderr)
+        self._lines = dict.fromkeys(names, "waiting for the first batch")
+        self._drawn = 0
+        self._drawn_s = 0.0
+
+    def say(self, text: str, facts: dict[str, object]) -> None:
+        output.summary(facts, text, as_json=self._as_json)
+
+    def hear(self, batch: dict[str, Any]) -> None:
+        """Hear of a batch, in a thread of Spark's."""
+        if self._as_json:
+            output.json_line(batch)
+            sys.stdout.flush()
+            return
+        line = batch_text(batch)
+        self._lines[str(batch["pipeline"])] = line
+        if not self._moving and batch["rows"]:
+            output.note(f"{batch['pipeline']}: {line}")
+
+    def draw(self) -> None:
+        """Draw the newest lines over the old ones."""
+        now_s = time.monotonic()
+        if not self._moving or now_s - self._drawn_s < 0.5:
+            return
+        self._drawn_s = now_s
+        up = f"\x1b[{self._drawn}A" if self._drawn else ""
+        lines = "".join(f"\x1b[2K{name}: {line}\n" for name, line in self._lines.items())
+        sys.stderr.write(up + lines)
+        sys.stderr.flush()
+        self._drawn = len(self._lines)
+
+    def close(self) -> None:
+        """Leave the last lines where they are."""
+        self._drawn = 0
+
+
+def batch_text(batch: dict[str, Any]) -> str:
+    """Return a batch in a line."""
+    lag = batch.get("lag")
+    told = [
+        f"batch {batch.get('batch')}",
+        output.count(int(batch.get("rows") or 0), "row"),
+        f"{float(batch.get('rows_per_second') or 0):,.0f} rows/s",
+        f"lag {lag:,}" if isinstance(lag, int) else "lag unknown",
+        f"{output.duration_text(batch.get('took_ms'))}",
+    ]
+    if batch.get("undecodable"):
+        told.append(f"{batch['undecodable']:,} undecodable")
+    if batch.get("late_rows"):
+        told.append(f"{batch['late_rows']:,} late")
+    return ", ".join(told)

@@ -1,0 +1,222 @@
+"""What is kept of a pipeline between its runs, and by whom it is run.
+
+This file alone decides what lies under ``<data>/checkpoints/NAME``: Spark's own checkpoint in
+``spark/``, what we know of the pipeline in ``pipeline.json``, its last batch in ``progress.json``,
+and a lock that its driver holds. It knows nothing of Spark.
+"""
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from headwater.streams.running.errors import (
+    DefinitionError,
+    PipelineBusyError,
+    PipelineNotFoundError,
+    changed,
+)
+from headwater.streams.running.plans import Operator, difference
+
+DATA_VARIABLE = "HEADWATER_DATA"
+DEFAULT_DATA = "headwater-data"
+RUNNING = "running"
+STOPPED = "stopped"
+FAILED = "failed"
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def data_directory(given: str | None = None) -> Path:
+    """Return where everything is kept: as told, else as the environment says."""
+    return Path(given or os.environ.get(DATA_VARIABLE) or DEFAULT_DATA).absolute()
+
+
+def check_name(name: str) -> str:
+    """Refuse what can be no pipeline's name: it becomes a folder and part of other names."""
+    if not _NAME.fullmatch(name):
+        raise DefinitionError(
+            f"{name!r} is no name for a pipeline",
+            hint="letters, digits, '.', '_' and '-', at most 100 of them, no punctuation in front",
+        )
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What is known of a pipeline that has run before."""
+
+    name: str
+    file: str | None = None
+    to: str | None = None
+    spark: str = ""
+    operators: list[Operator] = field(default_factory=list)
+    started_ms: int = 0
+    ended_ms: int | None = None
+    error: str | None = None
+
+
+class Checkpoint:
+    """The folder of one pipeline."""
+
+    def __init__(self, data: Path, name: str) -> None:
+        """Name the folder; it is made when the pipeline is first locked."""
+        self.name = check_name(name)
+        self.folder = data / "checkpoints" / name
+        self.log = data / "logs" / f"{name}.log"
+
+    @property
+    def location(self) -> str:
+        """Where Spark keeps its checkpoint."""
+        return str(self.folder / "spark")
+
+    def exists(self) -> bool:
+        """Whether it has ever run here."""
+        return (self.folder / "pipeline.json").is_file()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Be the only driver of the pipeline on this machine.
+
+        Raises:
+            PipelineBusyError: Another process is.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise PipelineBusyError(
+                    f"pipeline {self.name!r} is running already (pid {self.pid() or 'unknown'})",
+                    hint=f"stop it first: headwater pipeline stop {self.name}",
+                ) from None
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def pid(self) -> int | None:
+        """Return the process that runs the pipeline, or None."""
+        try:
+            descriptor = os.open(self.folder / ".lock", os.O_RDONLY)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            text = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+            return int(text) if text.isdecimal() else None
+        finally:
+            os.close(descriptor)
+        return None
+
+    def note(self) -> Note:
+        """Return what is known of it; of one that has never run, its name."""
+        found = _read(self.folder / "pipeline.json")
+        if found is None:
+            return Note(self.name)
+        known = {name: found[name] for name in Note.__slots__ if name in found}
+        known["operators"] = [Operator(*each) for each in known.get("operators", [])]
+        return Note(**known)
+
+    def begin(self, note: Note) -> None:
+        """Note that a run begins, unless Spark's checkpoint is of another plan.
+
+        Raises:
+            PipelineChangedError: It is.
+        """
+        old = self.note()
+        if self.exists() and Path(self.location, "metadata").exists():
+            told = difference(
+                old.operators, note.operators, details=_same_spark(old.spark, note.spark)
+            )
+            if told is not None:
+                raise changed(self.name, told)
+        now_ms = time.time_ns() // 1_000_000
+        self._write("pipeline.json", asdict(replace(note, started_ms=now_ms)))
+
+    def end(self, error: str | None) -> None:
+        """Note that the run has ended, and how."""
+        now_ms = time.time_ns() // 1_000_000
+        self._write("pipeline.json", asdict(replace(self.note(), ended_ms=now_ms, error=error)))
+
+    def state(self) -> str:
+        """Tell whether it runs, and if not, how it ended."""
+        if self.pid() is not None:
+            return RUNNING
+        note = self.note()
+        # A driver that was killed had no time to note anything.
+        return FAILED if note.error or note.ended_ms is None else STOPPED
+
+    def progress(self) -> dict[str, Any] | None:
+        """Return the last batch, or None."""
+        return _read(self.folder / "progress.json")
+
+    def keep_progress(self, progress: Mapping[str, object]) -> None:
+        """Keep the last batch."""
+        self._write("progress.json", progress)
+
+    def remove(self) -> None:
+        """Forget everything but the log.
+
+        Raises:
+            PipelineBusyError: It is running.
+        """
+        with self.locked():
+            for each in self.folder.iterdir():
+                if each.name != ".lock":
+                    shutil.rmtree(each) if each.is_dir() else each.unlink()
+        with suppress(OSError):  # a driver that has just started has its lock in there
+            (self.folder / ".lock").unlink()
+            self.folder.rmdir()
+
+    def _write(self, name: str, content: Mapping[str, object]) -> None:
+        path = self.folder / name
+        fresh = path.with_suffix(f".{os.getpid()}.tmp")
+        fresh.write_text(json.dumps(content) + "\n", encoding="utf-8")
+        fresh.replace(path)
+
+
+def all_checkpoints(data: Path) -> list[Checkpoint]:
+    """Return the pipelines that have run here, by name."""
+    folder = data / "checkpoints"
+    if not folder.is_dir():
+        return []
+    names = sorted(each.name for each in folder.iterdir() if _NAME.fullmatch(each.name))
+    found = [Checkpoint(data, name) for name in names]
+    return [each for each in found if each.exists() or each.pid() is not None]
+
+
+def find_checkpoint(data: Path, name: str) -> Checkpoint:
+    """Return a pipeline that has run here.
+
+    Raises:
+        PipelineNotFoundError: None of this name has.
+    """
+    for each in all_checkpoints(data):
+        if each.name == name:
+            return each
+    raise PipelineNotFoundError(
+        f"no pipeline {name!r} has run in {data}", hint="all of them: headwater pipeline ls"
+    )
+
+
+def _same_spark(old: str, new: str) -> bool:
+    return old.split(".")[:2] == new.split(".")[:2]
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,254 @@
+"""Runs pipelines and watches them.
+
+This file alone decides how queries are started, heard of and ended in one process: one after the
+other is checked against its checkpoint, then all are started; when one fails, the others stop.
+"""
+
+import contextlib
+import json
+import logging
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headwater.base.errors import HeadwaterError
+from headwater.streams.connecting import connect
+from headwater.streams.running.checkpoints import Checkpoint, Note, data_directory
+from headwater.streams.running.errors import PipelineError, translated
+from headwater.streams.running.logs import log_file
+from headwater.streams.running.plans import operators, plan_text, section
+from headwater.streams.running.progress import Listener, Publisher, batch_of
+from headwater.streams.sink.options import sink_options
+
+if TYPE_CHECKING:
+    from headwater.streams.running.pipeline import Pipeline
+
+_LOG = logging.getLogger(__name__)
+_LOOK_AGAIN_S = 0.1
+_PUBLISH_WITHIN_S = 5.0
+# Spark tells of a batch a moment after its end.
+_HEAR_WITHIN_S = 10.0
+
+
+class Driver:
+    """Runs some pipelines of one Spark session."""
+
+    def __init__(
+        self,
+        pipelines: "Sequence[Pipeline]",
+        *,
+        data: str | None = None,
+        file: Path | None = None,
+        every: str | None = None,
+        once: bool = False,
+        on_batch: Listener | None = None,
+    ) -> None:
+        """Prepare; `start` runs them.
+
+        Args:
+            pipelines: Which.
+            data: Where checkpoints are kept.
+            file: Where they are written down.
+            every: The time between batches.
+            once: End when everything that is there has been read.
+            on_batch: Hears of each batch.
+        """
+        self._pipelines = list(pipelines)
+        self._data = data_directory(data)
+        self._file = file
+        self._trigger: dict[str, Any] = {}
+        if once:
+            self._trigger = {"availableNow": True}
+        elif every is not None:
+            self._trigger = {"processingTime": every}
+        self._on_batch = on_batch
+        self._running: dict[str, StreamingQuery] = {}
+        self._checkpoints: dict[str, Checkpoint] = {}
+        self._logs: dict[str, logging.Logger] = {}
+        self._held = ExitStack()
+        self._stopping = threading.Event()
+        self._news = threading.Condition()
+        self._last_heard: dict[str, int] = {}
+        self._error: PipelineError | None = None
+
+    def start(self) -> Self:
+        """Start them all, or none.
+
+        Raises:
+            PipelineError: One is running elsewhere, or its checkpoint is of another plan.
+        """
+        with ExitStack() as stack:
+            for each in self._pipelines:
+                checkpoint = Checkpoint(self._data, each.name)
+                stack.enter_context(checkpoint.locked())
+                log = stack.enter_context(log_file(checkpoint.log, each.name))
+                self._logs[each.name] = log
+                self._checkpoints[each.name] = checkpoint
+            frames = {each.name: each.rows() for each in self._pipelines}
+            for each in self._pipelines:
+                self._checkpoints[each.name].begin(self._note(each, frames[each.name]))
+            self._listen(stack)
+            stack.callback(self._end_all)
+            for each in self._pipelines:
+                self._running[each.name] = self._begin(each, frames[each.name])
+            self._held = stack.pop_all()
+        return self
+
+    def _note(self, pipeline: "Pipeline", frame: Any) -> Note:  # noqa: ANN401 - a DataFrame
+        return Note(
+            pipeline.name,
+            file=str(self._file.absolute()) if self._file else None,
+            to=pipeline.wanted_target().name,
+            spark=str(frame.sparkSession.version),
+            operators=operators(section(plan_text(frame), "Analyzed Logical Plan")),
+        )
+
+    def _begin(self, pipeline: "Pipeline", frame: Any) -> StreamingQuery:  # noqa: ANN401 - as above
+        location = self._checkpoints[pipeline.name].location
+        writer = pipeline.writer(frame).option("checkpointLocation", location)
+        if self._trigger:
+            writer = writer.trigger(**self._trigger)
+        try:
+            query: StreamingQuery = writer.start()
+        except Exception as error:
+            told = translated(pipeline.name, str(error))
+            self._logs[pipeline.name].error("%s\n%s", told.message, error)
+            self._checkpoints[pipeline.name].end(told.message)
+            raise told from error
+        self._logs[pipeline.name].info("started: query %s, run %s", query.id, query.runId)
+        return query
+
+    def _listen(self, stack: ExitStack) -> None:
+        session = self._pipelines[0].frame.sparkSession
+        target = self._pipelines[0].wanted_target()
+        options = sink_options({**target.options, "topic": target.name})
+        publisher = Publisher(
+            connect(options.bootstrap, options.client, timeout_s=_PUBLISH_WITHIN_S)
+        )
+        stack.callback(publisher.close)
+        hearers: list[Listener] = [self._heard, publisher, self._published]
+        listener = _Listener({each.name for each in self._pipelines}, hearers)
+        session.streams.addListener(listener)
+        stack.callback(session.streams.removeListener, listener)
+
+    def _heard(self, batch: dict[str, Any]) -> None:
+        name = str(batch["pipeline"])
+        self._checkpoints[name].keep_progress(batch)
+        if batch["rows"]:
+            self._logs[name].info(
+                "batch %s: %s rows in %s ms, lag %s",
+                *(batch[each] for each in ("batch", "rows", "took_ms", "lag")),
+            )
+        if self._on_batch is not None:
+            self._on_batch(batch)
+
+    def _published(self, batch: dict[str, Any]) -> None:
+        with self._news:
+            self._last_heard[str(batch["pipeline"])] = int(batch["batch"])
+            self._news.notify_all()
+
+    def _wait_for_news(self, name: str, query: StreamingQuery) -> None:
+        """Wait until all who want to hear of its last batch have heard of it."""
+        last = query.lastProgress
+        if last is None:
+            return
+        with self._news:
+            self._news.wait_for(
+                lambda: self._last_heard.get(name, -1) >= last.batchId, _HEAR_WITHIN_S
+            )
+
+    def wait(self, *, tick: Callable[[], None] | None = None) -> None:
+        """Wait until all have ended, one has failed, or `stop` was called.
+
+        Args:
+            tick: Called every moment, in this thread.
+
+        Raises:
+            PipelineError: One has failed; the others are stopped.
+        """
+        try:
+            while self._running and not self._stopping.wait(_LOOK_AGAIN_S):
+                for name, query in list(self._running.items()):
+                    if not query.isActive:
+                        self._ended(name, query)
+                if tick is not None:
+                    tick()
+                if self._error is not None:
+                    break
+        finally:
+            self._held.close()
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        """Have them end after what they are doing; `wait` returns then."""
+        self._stopping.set()
+
+    @property
+    def queries(self) -> dict[str, StreamingQuery]:
+        """Spark's queries that run, by name."""
+        return dict(self._running)
+
+    def _ended(self, name: str, query: StreamingQuery) -> None:
+        del self._running[name]
+        self._wait_for_news(name, query)
+        error = query.exception()
+        if error is None:
+            self._logs[name].info("ended")
+            self._checkpoints[name].end(None)
+            return
+        told = translated(name, str(error))
+        self._logs[name].error("%s\n%s", told.message, error)
+        self._checkpoints[name].end(told.message)
+        self._error = self._error or told
+
+    def _end_all(self) -> None:
+        for name, query in self._running.items():
+            with contextlib.suppress(StreamingQueryException):
+                query.stop()
+                self._wait_for_news(name, query)
+            self._logs[name].info("stopped")
+            self._checkpoints[name].end(None)
+        self._running.clear()
+
+
+class _Listener(StreamingQueryListener):
+    """Passes on the batches of some queries; it is called by a thread of Spark's."""
+
+    def __init__(self, names: set[str], hearers: Sequence[Listener]) -> None:
+        self._names = names
+        self._hearers = hearers
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - the name is Spark's
+        """Nothing is known yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - as above
+        """Tell all who want to hear; none of them may stop the others, or the query."""
+        progress = event.progress
+        if progress.name not in self._names:
+            return
+        batch = batch_of(progress.name, json.loads(progress.json))
+        for hear in self._hearers:
+            try:
+                hear(batch)
+            except (HeadwaterError, OSError):
+                _LOG.warning("of a batch could not be told\n%s", traceback.format_exc())
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - as above
+        """Nothing has happened."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - as above
+        """The driver looks for itself: it also hears of what never started."""

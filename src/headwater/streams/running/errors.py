@@ -1,0 +1,88 @@
+"""What can go wrong with a pipeline, by name, and what Spark's own words for it mean.
+
+This file alone decides which errors running raises and how an exception of Spark's becomes one of
+them. It is pure: it reads texts.
+"""
+
+import re
+
+from headwater.base.errors import HeadwaterError
+
+# Spark's names for state that another plan has left behind.
+_STATE_CONDITIONS = (
+    "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA",
+    "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE",
+    "STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE",
+    "STATE_STORE_SCHEMA",
+    "STATE_STORE_VALUE_ROW_FORMAT_VALIDATION_FAILURE",
+    "STATE_STORE_KEY_ROW_FORMAT_VALIDATION_FAILURE",
+    "STATE_STORE_STATE_SCHEMA",
+    "STATE_STORE_INCORRECT_NUM",
+    "STATE_STORE_INVALID_VALUE_SCHEMA_EVOLUTION",
+    "STATE_STORE_COLUMN_FAMILY",
+    "STATE_STORE_CANNOT_CREATE_COLUMN_FAMILY",
+    "STATE_STORE_DUPLICATE_STATE_VARIABLE",
+)
+# The last line of a Python traceback of ours, wherever Spark has put it.
+_OURS = re.compile(r"headwater\.[\w.]+\.(\w+Error): (.+)")
+_PYTHON = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt): ")
+_HINT = re.compile(r"^\s*hint: (.+)$", re.MULTILINE)
+
+
+class PipelineError(HeadwaterError):
+    """Something about a pipeline."""
+
+
+class DefinitionError(PipelineError):
+    """A definition file, or a pipeline in it, is not what it should be."""
+
+
+class PipelineNotFoundError(PipelineError):
+    """There is no pipeline of this name."""
+
+
+class PipelineBusyError(PipelineError):
+    """Another process runs this pipeline."""
+
+
+class PipelineChangedError(PipelineError):
+    """The checkpoint belongs to another plan than the one that is to run."""
+
+
+class PipelineFailedError(PipelineError):
+    """A query ended with an error."""
+
+
+def changed(name: str, what: str) -> PipelineChangedError:
+    """Say that a checkpoint does not fit, and what to do."""
+    return PipelineChangedError(
+        f"pipeline {name!r} has another plan than its checkpoint: {what}",
+        hint=f"undo the change, or begin anew without its state: headwater pipeline reset {name}",
+    )
+
+
+def translated(name: str, text: str) -> PipelineError:
+    """Turn what Spark says of a query's end into an error of ours."""
+    for condition in _STATE_CONDITIONS:
+        if condition in text:
+            return changed(name, f"its state cannot be used ({condition})")
+    ours = _OURS.findall(text)
+    hint = _HINT.search(text)
+    if ours:
+        kind, message = ours[-1]
+        return PipelineFailedError(
+            f"pipeline {name!r} failed: {kind}: {message.strip()}",
+            hint=hint[1].strip() if hint else f"all of it: headwater pipeline logs {name}",
+        )
+    return PipelineFailedError(
+        f"pipeline {name!r} failed: {telling_line(text)}",
+        hint=f"all of it: headwater pipeline logs {name}",
+    )
+
+
+def telling_line(text: str) -> str:
+    """Return the line that says most: the last one of a Python traceback, else the first."""
+    lines = [line.strip().removeprefix(": ") for line in text.splitlines() if line.strip()]
+    python = [line for line in lines if _PYTHON.match(line)]
+    rest = [line for line in lines if not line.startswith("An error occurred while calling")]
+    return (python[-1:] or rest or ["it did not say why"])[0][:500]

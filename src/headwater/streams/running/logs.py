@@ -1,0 +1,38 @@
+"""The log of a pipeline: a file that outlives its runs.
+
+This file alone decides what a line of it looks like, and that one pipeline's lines stand in its
+own file and nowhere else.
+"""
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_FORM = "%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s"
+_TIME = "%Y-%m-%dT%H:%M:%S"
+
+
+class _Utc(logging.Formatter):
+    """Writes times in UTC, as everything else does."""
+
+    converter = staticmethod(time.gmtime)
+
+
+@contextmanager
+def log_file(path: Path, name: str) -> Iterator[logging.Logger]:
+    """Give a logger that writes to the file, behind what is there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(_Utc(_FORM, _TIME))
+    # A dot would make one pipeline's logger the child of another's.
+    logger = logging.getLogger(f"{__name__}:{name.replace('.', '/')}")
+    logger.propagate = False
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    try:
+        yield logger
+    finally:
+        logger.removeHandler(handler)
+        handler.close()

@@ -1,0 +1,153 @@
+"""A pipeline: a streaming DataFrame, a name, and where its rows go.
+
+This file alone decides what people write down: `hw.pipeline(name, frame).to(hw.topic("out")).run()`
+and how rows of any columns become records. How a pipeline is run and watched stands in `driver`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from headwater.streams.formats.dead_letters import dead_letter_topics, with_dead_letters
+from headwater.streams.running import definitions
+from headwater.streams.running.checkpoints import check_name
+from headwater.streams.running.errors import DefinitionError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from headwater.streams.running.driver import Driver
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic that rows go to.
+
+    Attributes:
+        name: The topic.
+        key: The column whose text is the key, where rows are turned into JSON.
+        options: Options of the sink.
+    """
+
+    name: str
+    key: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+def topic(name: str, *, key: str | None = None, options: Mapping[str, str] | None = None) -> Topic:
+    """Name a topic that a pipeline writes to.
+
+    Args:
+        name: The topic.
+        key: The column whose text becomes the key. For rows without a column ``value``, which are
+            written as JSON.
+        options: Options of the sink, such as ``kafka.bootstrap.servers``.
+    """
+    return Topic(name, key, dict(options or {}))
+
+
+def pipeline(name: str, frame: "DataFrame") -> "Pipeline":
+    """Name a streaming DataFrame, so that it can be run, found and watched.
+
+    Raises:
+        DefinitionError: The name will not do, is taken in this file, or the frame does not stream.
+    """
+    if not frame.isStreaming:
+        raise DefinitionError(
+            f"pipeline {name!r} reads nothing that streams",
+            hint="read with spark.readStream; a batch is written with df.write",
+        )
+    return Pipeline(check_name(name), frame)
+
+
+class Pipeline:
+    """A named DataFrame on its way to a topic."""
+
+    def __init__(self, name: str, frame: "DataFrame") -> None:
+        """Use `pipeline` instead."""
+        self.name = name
+        self.frame = frame
+        self.target: Topic | None = None
+
+    def to(self, target: Topic) -> "Pipeline":
+        """Say where its rows go: as records with the sink's columns, else as JSON."""
+        self.target = target
+        definitions.announce(self)
+        return self
+
+    def rows(self) -> "DataFrame":
+        """Return what the sink is given: the rows, and records that could not be decoded."""
+        target = self.wanted_target()
+        frame = self.frame
+        if "value" not in frame.columns:
+            frame = _as_json(self.name, frame, target.key)
+        elif target.key is not None:
+            frame = frame.withColumn("key", F.col(target.key).cast("string"))
+        if not dead_letter_topics(frame):
+            return frame
+        return with_dead_letters(frame, topic=target.name, pipeline=self.name)
+
+    def topics(self) -> list[str]:
+        """Return the topics that it writes to."""
+        return [self.wanted_target().name, *dead_letter_topics(self.frame)]
+
+    def writer(self, rows: "DataFrame") -> "DataStreamWriter":
+        """Return what writes the rows; where its checkpoint is, the driver says."""
+        target = self.wanted_target()
+        writer = rows.writeStream.format("headwater").queryName(self.name).options(**target.options)
+        # Rows and dead letters name their topics themselves.
+        return writer if "topic" in rows.columns else writer.option("topic", target.name)
+
+    def wanted_target(self) -> Topic:
+        """Return where rows go.
+
+        Raises:
+            DefinitionError: Nobody has said so.
+        """
+        if self.target is None:
+            raise DefinitionError(
+                f"pipeline {self.name!r} goes nowhere",
+                hint=f'say where: hw.pipeline("{self.name}", df).to(hw.topic("out"))',
+            )
+        return self.target
+
+    def start(self, *, every: str | None = None, once: bool = False) -> "Driver":
+        """Start it and return at once; `headwater run` does the same without this call.
+
+        Args:
+            every: The time between batches, as "5 seconds"; none is lost between them.
+            once: End when everything that is there has been read.
+
+        Returns:
+            Whoever runs it: `wait()` for its end, or `stop()` it.
+        """
+        from headwater.streams.running.driver import Driver  # noqa: PLC0415 - it needs pipelines
+
+        driver = Driver([self], every=every, once=once)
+        if not definitions.are_collected():
+            driver.start()
+        return driver
+
+    def run(self, *, every: str | None = None, once: bool = False) -> None:
+        """Run it until it ends, fails or is interrupted.
+
+        Raises:
+            PipelineError: It failed, is running elsewhere, or its checkpoint is of another plan.
+        """
+        driver = self.start(every=every, once=once)
+        driver.wait()
+
+
+def _as_json(name: str, frame: "DataFrame", key: str | None) -> "DataFrame":
+    columns = [F.to_json(F.struct(*(F.col(f"`{each}`") for each in frame.columns))).alias("value")]
+    if key is not None:
+        if key not in frame.columns:
+            raise DefinitionError(
+                f"pipeline {name!r} has no column {key!r} for the key",
+                hint=f"it has: {', '.join(frame.columns)}",
+            )
+        columns.append(F.col(f"`{key}`").cast("string").alias("key"))
+    return frame.select(*columns)

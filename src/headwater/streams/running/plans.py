@@ -1,0 +1,115 @@
+"""What of a plan a checkpoint depends on.
+
+This file alone decides which changes of a query a checkpoint survives: filters and columns may
+change, its sources and whatever keeps state may not. It is pure: it reads the text that Spark
+prints of a plan, in which what streams is marked.
+"""
+
+import io
+import re
+from contextlib import redirect_stdout
+from typing import Any, NamedTuple
+
+# Operators that keep something from batch to batch, as Spark names them in an analysed plan.
+_STATEFUL = re.compile(
+    r"Aggregate|Deduplicate|Join|GlobalLimit|EventTimeWatermark|UpdateEventTimeWatermarkColumn"
+    r"|\w*WithState\w*|\w*TransformWithState\w*"
+)
+_SOURCE = re.compile(r"StreamingRelation\w*|StreamingDataSource\w*")
+_NODE = re.compile(r"^[\s:]*(?:[+:]- )?~(\w+)(.*)$")
+# A value may have commas of its own; the next option's name ends it.
+_SUBSCRIBED = re.compile(r"\b(?:subscribe|subscribePattern|assign)=(.*?)(?:,\s*[\w.]+=|\])")
+# What differs from one session to the next: ids of expressions and of objects.
+_IDS = re.compile(r"#\d+L?|@[0-9a-f]+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12},? ?")
+_TEXT_MAX = 2_000
+
+
+class Operator(NamedTuple):
+    """Something in a plan that a checkpoint depends on.
+
+    Attributes:
+        name: What Spark calls it.
+        detail: What it does, as far as that is the same in every session.
+    """
+
+    name: str
+    detail: str
+
+
+def plan_text(frame: Any) -> str:  # noqa: ANN401 - a DataFrame of any kind of session
+    """Return all plans of a DataFrame as Spark prints them, in any kind of session."""
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        frame.explain(mode="extended")
+    return printed.getvalue()
+
+
+def section(text: str, title: str) -> str:
+    """Return one of the plans."""
+    _, _, rest = text.partition(f"== {title} ==\n")
+    return rest.partition("\n== ")[0].strip()
+
+
+def operators(analyzed: str) -> list[Operator]:
+    """Return what a checkpoint depends on, from the sink down to the sources."""
+    found = []
+    for line in analyzed.splitlines():
+        node = _NODE.match(line)
+        if node is None:
+            continue
+        name, detail = node[1], _IDS.sub("", node[2]).strip()[:_TEXT_MAX]
+        if _SOURCE.fullmatch(name):
+            found.append(Operator("source", _source(detail)))
+        elif _STATEFUL.fullmatch(name):
+            found.append(Operator(name, detail))
+    return found
+
+
+def topics_read(analyzed: str) -> list[str]:
+    """Return what the sources of a plan subscribe to, in the words of their options."""
+    relations = [line for line in analyzed.splitlines() if "StreamingRelation" in line]
+    return list(dict.fromkeys(each for line in relations for each in _SUBSCRIBED.findall(line)))
+
+
+def _source(detail: str) -> str:
+    """Return a source's format alone: where it begins and how fast it reads may change."""
+    words = [word.strip() for word in detail.split(",")]
+    return words[1] if len(words) > 1 else detail
+
+
+def difference(old: list[Operator], new: list[Operator], *, details: bool) -> str | None:
+    """Say what has changed, or nothing if a checkpoint of the old fits the new.
+
+    Args:
+        old: What the checkpoint was made with.
+        new: What is to run.
+        details: Whether texts can be compared: those of another Spark may differ for no reason.
+    """
+    old_names, new_names = [each.name for each in old], [each.name for each in new]
+    if old_names != new_names:
+        if sorted(old_names) == sorted(new_names):
+            return f"operators were reordered, from {_chain(old_names)} to {_chain(new_names)}"
+        gone = _without(old_names, new_names)
+        more = _without(new_names, old_names)
+        told = [f"{name} was removed" for name in gone] + [f"{name} was added" for name in more]
+        return ", ".join(told)
+    if details:
+        for was, now in zip(old, new, strict=True):
+            if was.detail != now.detail:
+                return f"{now.name} was {was.detail} and is {now.detail}"
+    return None
+
+
+def _without(names: list[str], others: list[str]) -> list[str]:
+    left = list(others)
+    rest = []
+    for name in names:
+        if name in left:
+            left.remove(name)
+        else:
+            rest.append(name)
+    return rest
+
+
+def _chain(names: list[str]) -> str:
+    return " <- ".join(names)

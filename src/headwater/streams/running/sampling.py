@@ -1,0 +1,94 @@
+"""What a pipeline would write, without writing it.
+
+This file alone decides how a dry run gets its sample: the same plan over the first records there
+are, into memory instead of topics, once. Consumer groups that show how far it came are its own.
+"""
+
+import time
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headwater.streams.running.errors import translated
+from headwater.streams.running.plans import operators, plan_text, section, topics_read
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from headwater.streams.running.pipeline import Pipeline
+
+_LOOK_AGAIN_S = 0.05
+_WAITING = "Waiting for data to arrive"
+
+
+class Sample(NamedTuple):
+    """What a dry run has found out."""
+
+    pipeline: str
+    reads: list[str]
+    writes: list[str]
+    operators: list[str]
+    plan: str
+    schema: str
+    rows_read: int
+    rows: list[dict[str, Any]]
+
+
+def source_options(records_max: int, group_prefix: str) -> Mapping[str, str]:
+    """Return what the sources of a dry run are told: few records, from the beginning."""
+    return {
+        "startingTimestamp": "0",
+        "startingOffsetsByTimestampStrategy": "latest",
+        "maxOffsetsPerTrigger": str(records_max),
+        "groupIdPrefix": group_prefix,
+    }
+
+
+def take_sample(pipeline: "Pipeline", *, rows_max: int, timeout_s: float) -> Sample:
+    """Run one batch of a pipeline into memory.
+
+    Raises:
+        PipelineError: It failed.
+    """
+    frame = pipeline.rows()
+    text = plan_text(frame)
+    analyzed = section(text, "Analyzed Logical Plan")
+    table = f"headwater_sample_{uuid.uuid4().hex}"
+    session = frame.sparkSession
+    try:
+        query = frame.writeStream.format("memory").queryName(table).outputMode("append").start()
+    except Exception as error:
+        raise translated(pipeline.name, str(error)) from error
+    try:
+        rows_read = _first_batch(query, timeout_s)
+        failure = query.exception()
+    finally:
+        query.stop()
+    if failure is not None:
+        raise translated(pipeline.name, str(failure)) from failure
+    rows = [row.asDict(recursive=True) for row in session.table(table).limit(rows_max).collect()]
+    session.catalog.dropTempView(table)
+    return Sample(
+        pipeline.name,
+        reads=topics_read(analyzed),
+        writes=pipeline.topics(),
+        operators=[each.name for each in operators(analyzed)],
+        plan=section(text, "Optimized Logical Plan"),
+        schema=", ".join(f"{name} {kind}" for name, kind in pipeline.frame.dtypes),
+        rows_read=rows_read,
+        rows=rows,
+    )
+
+
+def _first_batch(query: "StreamingQuery", timeout_s: float) -> int:
+    """Wait until a batch with rows has ended, or there is nothing to read; gives its rows."""
+    end_s = time.monotonic() + timeout_s
+    while time.monotonic() < end_s and query.isActive:
+        for progress in query.recentProgress:
+            if progress.numInputRows:
+                return int(progress.numInputRows)
+        status = query.status
+        if status["message"] == _WAITING and not status["isDataAvailable"]:
+            break
+        time.sleep(_LOOK_AGAIN_S)
+    return sum(int(each.numInputRows) for each in query.recentProgress)

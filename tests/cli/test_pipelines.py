@@ -1,0 +1,193 @@
+"""`headwater pipeline`: what is told of and done to pipelines, without Spark."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headwater.cli.errors import Exit
+from headwater.streams.running.checkpoints import Checkpoint, Note
+from tests.cli.runner import Runner
+
+BATCH = {
+    "pipeline": "revenue",
+    "batch": 12,
+    "rows": 3_000,
+    "rows_per_second": 1_500.5,
+    "lag": 42,
+    "took_ms": 2_000,
+    "undecodable": 3,
+    "late_rows": 1,
+    "state_rows": 10,
+    "state_bytes": 2_048,
+}
+# A driver: it holds the lock until it is told to stop.
+DRIVER = """
+import signal, sys
+from pathlib import Path
+from headwater.streams.running.checkpoints import Checkpoint, Note
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0) if sys.argv[2] == "polite" else None)
+with Checkpoint(Path(sys.argv[1]), "revenue").locked():
+    print("held", flush=True)
+    while True:
+        signal.pause()
+"""
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "headwater-data"
+
+
+@pytest.fixture
+def revenue(data: Path) -> Checkpoint:
+    checkpoint = Checkpoint(data, "revenue")
+    with checkpoint.locked():
+        checkpoint.begin(Note("revenue", file="/x/revenue.py", to="out", spark="4.3.0"))
+        checkpoint.keep_progress(BATCH)
+        checkpoint.end(None)
+    checkpoint.log.parent.mkdir()
+    checkpoint.log.write_text("".join(f"line {i}\n" for i in range(200)))
+    return checkpoint
+
+
+def drive(data: Path, manner: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", DRIVER, str(data), manner]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"held\n"
+    return process
+
+
+def test_none_has_run(lone_cli: Runner) -> None:
+    result = lone_cli.ok("pipeline", "ls")
+    assert result.stdout == b""
+    assert "headwater run" in result.stderr
+    assert lone_cli.ok("pipeline", "ls", "--json").json() == {"pipelines": []}
+
+
+def test_the_list(lone_cli: Runner, revenue: Checkpoint) -> None:
+    (head, line) = lone_cli.ok("pipeline", "ls").lines
+    assert head.split() == ["PIPELINE", "STATE", "PID", "TO", "BATCH", "ROWS/S", "LAG"]
+    assert line.split() == ["revenue", "stopped", "-", "out", "12", "1500.5", "42"]
+    (told,) = lone_cli.ok("pipeline", "ls", "--json").json()["pipelines"]
+    assert told["last_batch"] == BATCH
+    assert told["file"] == "/x/revenue.py"
+
+
+def test_the_state_of_one(lone_cli: Runner, revenue: Checkpoint) -> None:
+    text = lone_cli.ok("pipeline", "status", "revenue").text
+    for part in ("3,000 rows", "1,500 rows/s", "lag 42", "2.0 s", "3 undecodable", "1 late"):
+        assert part in text
+    assert "10 rows, 2.0 KiB" in text
+    revenue.end("it broke")
+    told = lone_cli.ok("pipeline", "status", "revenue", "--json").json()
+    assert (told["state"], told["error"]) == ("failed", "it broke")
+    assert "it broke" in lone_cli.ok("pipeline", "status", "revenue").text
+
+
+@pytest.mark.parametrize(
+    "arguments", [["status"], ["logs"], ["stop"], ["reset", "--yes"]], ids=lambda each: each[0]
+)
+def test_an_unknown_name_is_3_and_the_nearest_one_is_named(
+    lone_cli: Runner, revenue: Checkpoint, arguments: list[str]
+) -> None:
+    result = lone_cli.run("pipeline", *arguments, "revenu", "--json")
+    assert result.code == Exit.NOT_FOUND
+    assert result.error()["code"] == "PIPELINE_NOT_FOUND"
+    assert "did you mean 'revenue'?" in result.error()["message"]
+    assert "headwater pipeline ls" in result.error()["hint"]
+
+
+def test_the_log(lone_cli: Runner, revenue: Checkpoint) -> None:
+    assert len(lone_cli.ok("pipeline", "logs", "revenue").lines) == 100
+    assert lone_cli.ok("pipeline", "logs", "revenue", "-n", "2").lines == ["line 198", "line 199"]
+    told = lone_cli.ok("pipeline", "logs", "revenue", "-n", "1", "--json").json_lines()
+    assert told == [{"line": "line 199"}]
+    assert lone_cli.ok("pipeline", "logs", "revenue", "-n", "0").lines == []
+
+
+def test_the_log_as_it_grows(revenue: Checkpoint, tmp_path: Path) -> None:
+    program = "import sys; from headwater.cli import main; sys.exit(main())"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "pipeline", "logs", "revenue", "-n", "1", "-f"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"line 199\n"
+        with revenue.log.open("a") as log:
+            log.write("half")
+            log.flush()
+            log.write(" a line\nnext\n")
+        assert process.stdout.readline() == b"half a line\n"
+        assert process.stdout.readline() == b"next\n"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_stop_waits_for_the_end(lone_cli: Runner, revenue: Checkpoint, data: Path) -> None:
+    driver = drive(data, "polite")
+    try:
+        assert lone_cli.ok("pipeline", "ls").lines[1].split()[1:3] == ["running", str(driver.pid)]
+        told = lone_cli.ok("pipeline", "stop", "revenue", "--json").json()
+        assert told == {"pipeline": "revenue", "pid": driver.pid, "stopped": True}
+        assert driver.wait(timeout=30) == 0
+    finally:
+        driver.kill()
+        driver.communicate()
+    again = lone_cli.run("pipeline", "stop", "revenue", "--json")
+    assert again.code == Exit.NOT_FOUND
+    assert again.error()["code"] == "NOT_RUNNING"
+
+
+def test_stop_does_not_wait_for_ever(lone_cli: Runner, revenue: Checkpoint, data: Path) -> None:
+    driver = drive(data, "deaf")
+    try:
+        result = lone_cli.run("pipeline", "stop", "revenue", "--timeout", "0.2", "--json")
+        assert result.code == Exit.UNREACHABLE
+        assert f"kill -9 {driver.pid}" in result.error()["hint"]
+    finally:
+        driver.kill()
+        driver.communicate()
+
+
+def test_reset(lone_cli: Runner, revenue: Checkpoint, data: Path) -> None:
+    asked = lone_cli.run("pipeline", "reset", "revenue", "--json")
+    assert asked.code == Exit.IN_THE_WAY
+    assert asked.error()["code"] == "NOT_CONFIRMED"
+    assert revenue.exists()
+
+    driver = drive(data, "polite")
+    try:
+        busy = lone_cli.run("pipeline", "reset", "revenue", "--yes", "--json")
+    finally:
+        driver.kill()
+        driver.communicate()
+    assert busy.code == Exit.IN_THE_WAY
+    assert busy.error()["code"] == "PIPELINE_RUNNING"
+    assert "headwater pipeline stop revenue" in busy.error()["hint"]
+    assert revenue.exists()
+
+    assert lone_cli.ok("pipeline", "reset", "revenue", "--yes", "--json").json() == {
+        "pipeline": "revenue",
+        "reset": True,
+    }
+    assert not revenue.exists()
+    assert revenue.log.exists(), "what happened is still known"
+
+
+def test_another_data_directory(lone_cli: Runner, revenue: Checkpoint, tmp_path: Path) -> None:
+    other = str(tmp_path / "other")
+    assert lone_cli.ok("pipeline", "ls", "--data", other, "--json").json() == {"pipelines": []}
+
+
+def test_a_backfill_begins_at_a_time(lone_cli: Runner) -> None:
+    arguments = ["pipeline", "backfill", "f.py", "--from", "17", "--into", "t"]
+    result = lone_cli.run(*arguments, "--json")
+    assert result.code == Exit.USAGE
+    assert "offsets differ by partition" in json.loads(result.stderr)["error"]["message"]

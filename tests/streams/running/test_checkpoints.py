@@ -1,0 +1,156 @@
+"""What is kept of a pipeline, and that only one process at a time runs it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headwater.streams.running.checkpoints import (
+    FAILED,
+    RUNNING,
+    STOPPED,
+    Checkpoint,
+    Note,
+    all_checkpoints,
+    data_directory,
+    find_checkpoint,
+)
+from headwater.streams.running.errors import (
+    DefinitionError,
+    PipelineBusyError,
+    PipelineChangedError,
+    PipelineNotFoundError,
+)
+from headwater.streams.running.plans import Operator
+
+COUNT = Operator("Aggregate", "count(x)")
+SOURCE = Operator("source", "headwater")
+HOLD = """
+import sys
+from pathlib import Path
+from headwater.streams.running.checkpoints import Checkpoint
+with Checkpoint(Path(sys.argv[1]), "p").locked():
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def note(*operators: Operator, spark: str = "4.3.0") -> Note:
+    return Note("p", file="f.py", to="out", spark=spark, operators=list(operators))
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Checkpoint:
+    return Checkpoint(tmp_path, "p")
+
+
+def spark_began(checkpoint: Checkpoint) -> None:
+    Path(checkpoint.location).mkdir(parents=True, exist_ok=True)
+    Path(checkpoint.location, "metadata").write_text("{}")
+
+
+@pytest.mark.parametrize("name", ["", "..", ".hidden", "a/b", "a b", "-x", "ä", "x" * 101])
+def test_names_that_will_not_do(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DefinitionError, match="no name"):
+        Checkpoint(tmp_path, name)
+
+
+def test_where_data_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HEADWATER_DATA", raising=False)
+    assert data_directory() == tmp_path / "headwater-data"
+    monkeypatch.setenv("HEADWATER_DATA", "/somewhere")
+    assert data_directory() == Path("/somewhere")
+    assert data_directory("here") == tmp_path / "here"
+
+
+def test_one_process_at_a_time(tmp_path: Path, checkpoint: Checkpoint) -> None:
+    assert checkpoint.pid() is None
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        assert checkpoint.pid() == process.pid
+        assert checkpoint.state() == RUNNING
+        with (
+            pytest.raises(PipelineBusyError, match=f"pid {process.pid}") as raised,
+            checkpoint.locked(),
+        ):
+            pass
+        assert "headwater pipeline stop p" in raised.value.hint
+        with pytest.raises(PipelineBusyError):
+            checkpoint.remove()
+    finally:
+        process.kill()
+        process.communicate()
+    assert checkpoint.pid() is None
+    with checkpoint.locked():
+        assert checkpoint.pid() == os.getpid()
+
+
+def test_the_way_of_its_state(checkpoint: Checkpoint) -> None:
+    with checkpoint.locked():
+        checkpoint.begin(note(SOURCE))
+        assert checkpoint.state() == RUNNING
+    assert checkpoint.state() == FAILED, "whoever ran it had no time to say how it ended"
+    checkpoint.end(None)
+    assert checkpoint.state() == STOPPED
+    checkpoint.end("it broke")
+    assert checkpoint.state() == FAILED
+    assert checkpoint.note().error == "it broke"
+    assert checkpoint.note().operators == [SOURCE]
+    assert checkpoint.note().file == "f.py"
+
+
+def test_another_plan_is_refused_and_the_way_out_named(checkpoint: Checkpoint) -> None:
+    with checkpoint.locked():
+        checkpoint.begin(note(COUNT, SOURCE))
+        spark_began(checkpoint)
+        checkpoint.begin(note(COUNT, SOURCE))
+        with pytest.raises(PipelineChangedError, match="Aggregate was removed") as raised:
+            checkpoint.begin(note(SOURCE))
+        assert "headwater pipeline reset p" in raised.value.hint
+        assert checkpoint.note().operators == [COUNT, SOURCE], "the old plan is still the known one"
+
+
+def test_another_plan_is_nothing_before_spark_has_begun(checkpoint: Checkpoint) -> None:
+    with checkpoint.locked():
+        checkpoint.begin(note(COUNT, SOURCE))
+        checkpoint.begin(note(SOURCE))
+
+
+def test_details_of_another_spark_are_not_compared(checkpoint: Checkpoint) -> None:
+    other = Operator("Aggregate", "sum(x)")
+    with checkpoint.locked():
+        checkpoint.begin(note(COUNT, SOURCE))
+        spark_began(checkpoint)
+        with pytest.raises(PipelineChangedError, match="count"):
+            checkpoint.begin(note(other, SOURCE, spark="4.3.1"))
+        checkpoint.begin(note(other, SOURCE, spark="4.4.0"))
+
+
+def test_progress_is_kept(checkpoint: Checkpoint) -> None:
+    assert checkpoint.progress() is None
+    with checkpoint.locked():
+        checkpoint.keep_progress({"batch": 7})
+    assert checkpoint.progress() == {"batch": 7}
+    (checkpoint.folder / "progress.json").write_text("{")
+    assert checkpoint.progress() is None
+
+
+def test_removed_it_is_unknown(tmp_path: Path, checkpoint: Checkpoint) -> None:
+    with checkpoint.locked():
+        checkpoint.begin(note(COUNT, SOURCE))
+        spark_began(checkpoint)
+    assert [each.name for each in all_checkpoints(tmp_path)] == ["p"]
+    checkpoint.remove()
+    assert all_checkpoints(tmp_path) == []
+    assert not checkpoint.folder.exists()
+    with pytest.raises(PipelineNotFoundError, match="no pipeline 'p' has run"):
+        find_checkpoint(tmp_path, "p")
+    with checkpoint.locked():
+        checkpoint.begin(note(SOURCE))

@@ -1,0 +1,45 @@
+"""What Spark says of a query's end, in our words."""
+
+import pytest
+
+from headwater.streams.running.errors import (
+    PipelineChangedError,
+    PipelineFailedError,
+    translated,
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA] The operator",
+        "x [STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE] Provided value schema does not match",
+        "x [STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] Provided key schema does not match",
+    ],
+)
+def test_state_of_another_plan_names_the_way_out(text: str) -> None:
+    error = translated("p", text)
+    assert isinstance(error, PipelineChangedError)
+    assert "headwater pipeline reset p" in error.hint
+
+
+def test_our_own_errors_come_through_with_their_hints() -> None:
+    text = """[STREAM_FAILED] Query failed: Traceback (most recent call last):
+  File "x.py", line 3, in commit
+headwater.streams.sink.errors.OlderDriverError: a newer driver writes
+hint: stop this one
+
+\tat org.apache.spark.Thing
+"""
+    error = translated("p", text)
+    assert isinstance(error, PipelineFailedError)
+    assert error.message == "pipeline 'p' failed: OlderDriverError: a newer driver writes"
+    assert error.hint == "stop this one"
+
+
+def test_of_anything_else_the_line_that_says_most() -> None:
+    text = "[STREAM_FAILED] Query\nTraceback\n  File x\nZeroDivisionError: division by zero\n\tat y"
+    error = translated("p", text)
+    assert error.message == "pipeline 'p' failed: ZeroDivisionError: division by zero"
+    assert "headwater pipeline logs p" in error.hint
+    assert translated("p", "").message == "pipeline 'p' failed: it did not say why"

@@ -1,0 +1,89 @@
+"""What is said of a batch, and that nobody's failure to hear of it matters."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from headwater.delivery.client.cluster import Cluster
+from headwater.streams.running.progress import TOPIC, Publisher, batch_of, lag_of
+from tests.streams.brokers import Broker
+
+PROGRESS: dict[str, Any] = {
+    "id": "q",
+    "runId": "r",
+    "name": "p",
+    "timestamp": "2026-11-15T18:21:03.556Z",
+    "batchId": 3,
+    "durationMs": {"addBatch": 129, "triggerExecution": 272},
+    "eventTime": {"watermark": "2026-11-15T18:20:00.000Z"},
+    "observedMetrics": {"headwater.decode.1": {"records": 9, "undecodable": 2}, "mine": {"x": 1}},
+    "stateOperators": [
+        {"numRowsTotal": 5, "memoryUsedBytes": 100, "numRowsDroppedByWatermark": 1},
+        {"numRowsTotal": 6, "memoryUsedBytes": 200, "numRowsDroppedByWatermark": 0},
+    ],
+    "sources": [
+        {"numInputRows": 5, "inputRowsPerSecond": 1.25, "processedRowsPerSecond": 18.4},
+        {"numInputRows": 7, "inputRowsPerSecond": "NaN", "processedRowsPerSecond": 1.6},
+    ],
+    "sink": {"numOutputRows": 4},
+}
+
+
+def test_a_batch_in_few_words() -> None:
+    batch = batch_of("p", PROGRESS)
+    assert batch["rows"] == 12
+    assert batch["rows_per_second"] == 20.0
+    assert batch["took_ms"] == 272
+    assert batch["rows_out"] == 4
+    assert (batch["state_rows"], batch["state_bytes"], batch["late_rows"]) == (11, 300, 1)
+    assert batch["undecodable"] == 2
+    assert batch["watermark"] == "2026-11-15T18:20:00.000Z"
+    assert batch["lag"] is None
+    json.dumps(batch)
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+@pytest.mark.parametrize("ours", [True, False])
+def test_lag(as_text: bool, ours: bool) -> None:
+    def offsets(first: int, second: int) -> object:
+        partitions = {"0": first, "1": second}
+        made: Any = {"t": partitions}
+        if ours:
+            made = {"version": 1, "topics": {"t": {"id": "x", "partitions": partitions}}}
+        return json.dumps(made) if as_text else made
+
+    sources: list[Mapping[str, Any]] = [
+        {"endOffset": offsets(10, 4), "latestOffset": offsets(15, 4)}
+    ]
+    assert lag_of(sources) == 5
+    assert lag_of([*sources, *sources]) == 10
+
+
+def test_a_lag_that_nobody_tells() -> None:
+    assert lag_of([]) is None
+    assert lag_of([{"endOffset": 3, "latestOffset": 4}]) is None
+    assert lag_of([{"endOffset": "{", "latestOffset": "{"}]) is None
+
+
+def test_a_new_partition_is_no_lag_before_it_is_known_where_it_begins() -> None:
+    assert lag_of([{"endOffset": {"t": {"0": 1}}, "latestOffset": {"t": {"0": 2, "1": 9}}}]) == 1
+
+
+def test_published_to_a_topic(broker: Broker) -> None:
+    publisher = Publisher(Cluster(broker.bootstrap))
+    batches = [{"pipeline": f"p{i}", "batch": i} for i in range(3)]
+    for each in batches:
+        publisher(each)
+    publisher.close()
+    read = [json.loads(each.value() or b"") for each in broker.read(TOPIC)]
+    assert read[-3:] == batches
+
+
+def test_no_broker_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
+    publisher = Publisher(Cluster("127.0.0.1:1", timeout_s=0.2))
+    publisher({"pipeline": "p"})
+    publisher({"pipeline": "p"})
+    publisher.close()
+    assert len([each for each in caplog.records if "not published" in each.message]) == 1
