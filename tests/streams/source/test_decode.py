@@ -130,13 +130,18 @@ def test_the_columns_are_those_of_sparks_own_source() -> None:
     assert without.equals(batch.drop_columns(["headers"]))
 
 
-def test_what_a_fetch_gives_stays_when_its_memory_is_used_again() -> None:
-    fetched = bytearray(build_batch(typical(3)))
-    (batch,), _ = Decoder("orders", 3, headers=True).decode(
-        memoryview(fetched), from_offset=0, upto_offset=ALL, aborted=()
-    )
+@pytest.mark.parametrize("codec", CODECS)
+def test_rows_stay_when_all_memory_is_used_again(codec: Codec) -> None:
+    """That of the fetch, and that of the decoder."""
+    decoder = Decoder("orders", 3, headers=True)
+    fetched = bytearray(build_batch(typical(300), codec=codec))
+    (batch,), _ = decoder.decode(memoryview(fetched), from_offset=0, upto_offset=ALL, aborted=())
     before = batch.to_pylist()
     fetched[:] = bytes(len(fetched))
+    other = [Record(0, NOW_MS, b"?" * 50, b"!" * 50)] * 900
+    decoder.decode(
+        memoryview(build_batch(other, codec=codec)), from_offset=0, upto_offset=ALL, aborted=()
+    )
     assert batch.to_pylist() == before
 
 

@@ -35,9 +35,9 @@ from headwater.base.record.batch import (
 from headwater.base.record.codecs import Codec, decompress
 from headwater.base.record.control import CONTROL_ABORT, control_type
 from headwater.base.record.records import RECORDS_BYTES_MAX, iterate
-from headwater.base.record.varint import BytesLike
 from headwater.streams.source import record_columns as kernel
 from headwater.streams.source.column_buffers import ColumnBuilder
+from headwater.streams.source.record_columns import Bytes
 
 _FAULTS: Final = {
     kernel.BAD_LENGTH: "it claims more bytes than its batch has",
@@ -68,6 +68,7 @@ class Decoder:
         """Make what is the same in every batch of rows."""
         self._place = f"{topic}-{partition}"
         self._builder = ColumnBuilder(topic, partition, headers=headers, rows_max=ROWS_MAX)
+        self._scratch = _Scratch()
         self._found = np.empty((kernel.ROW_FIELDS, ROWS_MAX), np.int64)
 
     def decode(
@@ -93,7 +94,7 @@ class Decoder:
             CorruptRecordError: A batch is damaged; topic, partition and offset are named.
         """
         wanted = from_offset, upto_offset
-        pile = _Pile(records)
+        pile = _Pile(records, self._scratch)
         transactions = _CommittedFilter(aborted)
         rows: list[pa.RecordBatch] = []
         next_offset = from_offset
@@ -104,7 +105,7 @@ class Decoder:
             if transactions.keeps(records, pos, header) and header.next_offset > from_offset:
                 if not pile.takes(header.codec):
                     rows += self._read(pile, wanted)
-                    pile = _Pile(records)
+                    pile = _Pile(records, self._scratch)
                 if header.codec == Codec.NONE:
                     pile.add(header, pos)
                 else:
@@ -116,9 +117,7 @@ class Decoder:
     def _read(self, pile: "_Pile", offsets: tuple[int, int]) -> Iterator[pa.RecordBatch]:
         if not pile.batches:
             return
-        source = np.frombuffer(pile.source(), np.uint8)
-        # Whether it could be written is part of its type: one type, one compilation.
-        source.flags.writeable = False
+        source = pile.source()
         batches = np.array(pile.batches, np.int64)
         cursor = np.zeros(kernel.CURSOR_FIELDS, np.int64)
         outcome = kernel.FULL
@@ -200,20 +199,41 @@ class _CommittedFilter:
         return not (header.is_transactional and header.producer_id in self._producers)
 
 
+class _Scratch:
+    """Memory that unpacked batches are gathered in, the same for one pile after another.
+
+    Memory that is touched for the first time costs more than unpacking lz4.
+    """
+
+    def __init__(self) -> None:
+        self.data = np.empty(0, np.uint8)
+
+    def write(self, start: int, data: bytes) -> None:
+        """Put `data` behind the first `start` bytes, which stay."""
+        end = start + len(data)
+        if end > len(self.data):
+            larger = np.empty(max(end, 2 * len(self.data)), np.uint8)
+            larger[:start] = self.data[:start]
+            self.data = larger
+        self.data[start:end] = np.frombuffer(data, np.uint8)
+
+
 class _Pile:
     """Batches that are read in one go: where the fetch has them, or unpacked, never both."""
 
-    def __init__(self, fetched: memoryview) -> None:
+    def __init__(self, fetched: memoryview, scratch: _Scratch) -> None:
         self._fetched = fetched
-        self._unpacked: list[bytes] = []
-        self._unpacked_bytes = 0
+        self._scratch = scratch
+        self._unpacked_bytes: int | None = None
         self.batches: list[tuple[int, ...]] = []
 
     def takes(self, codec: int) -> bool:
         """Tell whether a batch of this codec may be added; what lies in the fetch needs no room."""
-        if codec == Codec.NONE:
-            return not self._unpacked
-        return not self.batches or 0 < self._unpacked_bytes < BYTES_MAX
+        if not self.batches:
+            return True
+        if self._unpacked_bytes is None:
+            return codec == Codec.NONE
+        return codec != Codec.NONE and self._unpacked_bytes < BYTES_MAX
 
     def add(self, header: BatchHeader, pos: int) -> None:
         """Add the batch that lies at `pos` of the fetch as it is."""
@@ -221,16 +241,20 @@ class _Pile:
 
     def add_unpacked(self, header: BatchHeader, data: bytes) -> None:
         """Add a batch whose records were unpacked."""
-        start = self._unpacked_bytes
-        self._unpacked.append(data)
-        self._unpacked_bytes += len(data)
+        start = self._unpacked_bytes or 0
+        self._scratch.write(start, data)
+        self._unpacked_bytes = start + len(data)
         self._add(header, start, self._unpacked_bytes)
 
-    def source(self) -> BytesLike:
+    def source(self) -> Bytes:
         """Return the bytes in which the batches lie."""
-        if not self._unpacked:
-            return self._fetched
-        return self._unpacked[0] if len(self._unpacked) == 1 else b"".join(self._unpacked)
+        if self._unpacked_bytes is None:
+            source = np.frombuffer(self._fetched, np.uint8)
+        else:
+            source = self._scratch.data[: self._unpacked_bytes]
+        # Whether it could be written is part of its type: one type, one compilation.
+        source.flags.writeable = False
+        return source
 
     def _add(self, header: BatchHeader, start: int, end: int) -> None:
         """Describe a batch as the kernel wants it."""
