@@ -16,9 +16,9 @@ from aiokafka.record._crecords import DefaultRecordBatch, DefaultRecordBatchBuil
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.base.record.batch import BATCH_HEADER_BYTES, parse_header
+from headwater.base.record.batch import BATCH_HEADER_BYTES, NO_TIMESTAMP, parse_header
 from headwater.base.record.codecs import Codec
-from headwater.base.record.records import Record, iterate
+from headwater.base.record.records import Record, build_batch, iterate
 from headwater.base.record.validation import validate_for_append
 from headwater.delivery.client.cluster import Place
 from headwater.delivery.client.partitioner import partition_for_key
@@ -251,6 +251,19 @@ def test_timestamps_of_every_unit_are_milliseconds(unit: str, zone: str | None) 
     assert [r.timestamp for r in iterate(batch)] == [NOW_MS // 1000 * 1000, 5]
 
 
+def test_a_record_without_a_time_gets_one_when_it_is_copied() -> None:
+    (read,), _ = Decoder("clicks", 0, headers=True).decode(
+        memoryview(build_batch([Record(0, NO_TIMESTAMP, None, b"x")])),
+        from_offset=0,
+        upto_offset=9,
+        aborted=(),
+    )
+    encoding = encoder()
+    encoding.add(read)
+    (batch,) = encoding.finish()["clicks", 0]
+    assert [record.timestamp for record in iterate(batch)] == [NOW_MS]
+
+
 def test_what_does_not_shrink_is_sent_as_it_is() -> None:
     noise = os.urandom(5_000)
     for codec in CODECS:
@@ -329,7 +342,7 @@ def test_wrong_columns_are_named_before_anything_is_encoded(
         ({"topic": None}, "`topic` of a row is null"),
         ({"partition": 3}, "partition 3 of orders, which has 3"),
         ({"partition": -1}, "partition -1 of orders, which has 3"),
-        ({"timestamp": -1}, "-1 ms lies before 1970"),
+        ({"timestamp": -2}, "-2 ms lies before 1970"),
         ({"headers": [(None, b"x")]}, "a header has no key"),
     ],
 )

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from headwater.base.errors import HeadwaterError
+from headwater.base.record.batch import NO_TIMESTAMP
 from headwater.streams.sink import record_encoding as kernel
 from headwater.streams.sink.partitioning import NO_PARTITION
 from headwater.streams.sink.record_encoding import Bytes, Int64s
@@ -213,6 +214,7 @@ def _listed(starts: Int64s, counts: Int64s) -> Int64s:
 
 
 def _timestamps(array: pa.Array | None, count: int, now_ms: int) -> Int64s:
+    """Return milliseconds; a source shows a record without a time as -1, and so it may come back."""
     if array is None:
         return np.full(count, now_ms, np.int64)
     per_second = _PER_SECOND[array.type.unit]
@@ -221,7 +223,7 @@ def _timestamps(array: pa.Array | None, count: int, now_ms: int) -> Int64s:
         stored = stored * 1_000
     elif per_second > 1_000:
         stored = stored // (per_second // 1_000)
-    stored[_is_null(array)] = now_ms
+    stored[_is_null(array) | (stored == NO_TIMESTAMP)] = now_ms
     if len(stored) and stored.min() < 0:
         raise RowError(
             f"a timestamp of {int(stored.min())} ms lies before 1970, which Kafka cannot store",
