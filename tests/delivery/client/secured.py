@@ -15,6 +15,7 @@ from tests.peers.kafka_server import ApacheKafka, running_kafka
 USER = "anna"
 PASSWORD = "open sesame: öffne dich!"
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+# Kafka listens to no second proof within a second of the first.
 REAUTHENTICATION_MS = 2000
 
 LISTENERS = {

@@ -56,11 +56,18 @@ def test_configs(cluster: Cluster, name: str) -> None:
         configs = admin.describe_configs(cluster, TOPIC_RESOURCE, name)
         return next(config.value for config in configs if config.name == key)
 
+    def await_value(expected: str | None) -> None:
+        """Apache Kafka changes it a moment after it has said so."""
+        deadline_s = time.monotonic() + 30
+        while (found := value("retention.ms")) != expected:
+            assert time.monotonic() < deadline_s, (found, expected)
+            time.sleep(0.01)
+
     default = value("retention.ms")
     admin.alter_configs(cluster, TOPIC_RESOURCE, name, {"retention.ms": "1234"})
-    assert value("retention.ms") == "1234"
+    await_value("1234")
     admin.alter_configs(cluster, TOPIC_RESOURCE, name, {"retention.ms": None})
-    assert value("retention.ms") == default
+    await_value(default)
 
 
 def test_offsets_by_time(cluster: Cluster, name: str) -> None:

@@ -34,6 +34,9 @@ from tests.delivery.client.secured import (
 pytestmark = pytest.mark.peer
 
 MECHANISMS = ("PLAIN", *SCRAM)
+PATIENCE_S = 60.0
+# Whoever tries again until patience ends is later than this, on a busy machine too.
+AT_ONCE_S = 30.0
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +49,7 @@ def credentials(mechanism: str = "SCRAM-SHA-512", password: str = PASSWORD) -> d
     return {"sasl.mechanism": mechanism, "sasl.username": USER, "sasl.password": password}
 
 
-def connect(address: str, options: dict[str, str], timeout_s: float = 20.0) -> Cluster:
+def connect(address: str, options: dict[str, str], timeout_s: float = PATIENCE_S) -> Cluster:
     return Cluster(address, timeout_s=timeout_s, security=security_from(options))
 
 
@@ -69,7 +72,7 @@ def refusal(address: str, options: dict[str, str]) -> AuthenticationError:
     begun_s = time.monotonic()
     with connect(address, options) as cluster, pytest.raises(AuthenticationError) as refused:
         cluster.retrying(cluster.refresh)
-    assert time.monotonic() - begun_s < 10, "it was tried again and again"
+    assert time.monotonic() - begun_s < AT_ONCE_S, "it was tried again and again"
     assert refused.value.hint
     return refused.value
 
@@ -130,7 +133,7 @@ def test_the_options_of_the_java_client(secured: Secured) -> None:
         cluster.refresh()
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
 def test_a_password_is_given_again_before_it_expires(secured: Secured, mechanism: str) -> None:
     host, port = secured.address("SHORT").split(":")
     security = security_from({"security.protocol": "SASL_PLAINTEXT", **credentials(mechanism)})
@@ -164,7 +167,7 @@ def test_a_wrong_password_is_said_once(secured: Secured) -> None:
             begun_s = time.monotonic()
             with pytest.raises(AuthenticationError):
                 use()
-            assert time.monotonic() - begun_s < 5
+            assert time.monotonic() - begun_s < AT_ONCE_S
 
 
 def test_a_mechanism_that_is_not_offered(secured: Secured) -> None:

@@ -21,6 +21,9 @@ Place = tuple[str, int]
 
 _DEFAULT_PORT = 9092
 _RETRY_PAUSE_S = 0.1
+# As retry.backoff.ms and retry.backoff.max.ms of Java's clients, with a gentler slope than their 2.
+_RETRY_PAUSE_MAX_S = 1.0
+_RETRY_PAUSE_GROWTH = 1.5
 _METADATA_AGE_MAX_S = 30.0
 _NOT_THE_ONE = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
@@ -314,7 +317,10 @@ class Cluster:
         passes: Callable[[HeadwaterError], bool] = is_retriable,
         pause_s: float = _RETRY_PAUSE_S,
     ) -> Result:
-        """Run the action again while its error is one that passes, until the time is up."""
+        """Run the action again while its error is one that passes, until the time is up.
+
+        Pauses grow, so that a broker which is coming back is not kept busy with refusing us.
+        """
         deadline_s = time.monotonic() + self.timeout_s
         while True:
             try:
@@ -323,6 +329,7 @@ class Cluster:
                 if not passes(error) or time.monotonic() >= deadline_s:
                     raise
             time.sleep(pause_s)
+            pause_s = min(pause_s * _RETRY_PAUSE_GROWTH, _RETRY_PAUSE_MAX_S)
 
     # --- connections ----------------------------------------------------------------------------
 
