@@ -214,7 +214,7 @@ def _listed(starts: Int64s, counts: Int64s) -> Int64s:
 
 
 def _timestamps(array: pa.Array | None, count: int, now_ms: int) -> Int64s:
-    """Return milliseconds; a source shows a record without a time as -1, and so it may come back."""
+    """Return milliseconds; a record without a time is -1 in the source, and may come back so."""
     if array is None:
         return np.full(count, now_ms, np.int64)
     per_second = _PER_SECOND[array.type.unit]
