@@ -4,7 +4,7 @@ import datetime as dt
 import itertools
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyspark.errors import PySparkException
@@ -12,11 +12,13 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from headwater import functions as hf
+from headwater.cli import main
 from headwater.streams.formats.avro_form import AvroForm
 from headwater.streams.formats.dead_letters import dead_letter_topics
 from headwater.streams.formats.errors import FormatError
-from headwater.streams.formats.letters import maybe_origin
+from headwater.streams.formats.letters import Header, maybe_origin
 from headwater.streams.formats.protobuf_form import ProtobufForm
+from tests.streams.brokers import Broker
 from tests.streams.formats.test_protobuf_form import FILES
 
 SOURCE = (
@@ -252,3 +254,99 @@ def test_without_dead_letters_rows_stay_as_they_are(spark: SparkSession) -> None
     doubtful = source(spark).transform(hf.json(ORDER, dead_letters="d")).transform(hf.to_json())
     with pytest.raises(FormatError, match="need a topic"):
         hf.with_dead_letters(doubtful)
+
+
+class Orders:
+    """Orders in Avro, written with schemas of a folder, on their way to a topic as JSON."""
+
+    def __init__(self, spark: SparkSession, broker: Broker, folder: Path) -> None:
+        self._spark = spark
+        self._broker = broker
+        self._checkpoint = folder / "checkpoint"
+        self.source = broker.topic("orders", partitions=2)
+        self.target = broker.topic("out", partitions=2)
+        self.letters = broker.topic("letters", partitions=2)
+        self.schemas = folder / "schemas"
+        self.schemas.mkdir()
+
+    def write(self, schema_id: int, *ids: int) -> None:
+        """Write orders as somebody who has that schema."""
+        encode = AvroForm(json.dumps(AVRO), schema_id=schema_id).encoder()
+        values = [encode({"id": number, "tags": [], "at": None}) for number in ids]
+        self._broker.send(self.source, [(b"k", value) for value in values])
+
+    def run(self) -> None:
+        """Process what is there, and end."""
+        frame = (
+            self._spark.readStream.format("headwater")
+            .option("kafka.bootstrap.servers", self._broker.bootstrap)
+            .option("subscribe", self.source)
+            .option("startingOffsets", "earliest")
+            .option("includeHeaders", "true")
+            .load()
+        )
+        rows = frame.transform(
+            hf.avro(AVRO, schemas=self.schemas, dead_letters=self.letters)
+        ).transform(hf.to_json("id"))
+        query = (
+            hf.with_dead_letters(rows, topic=self.target, pipeline="orders")
+            .writeStream.format("headwater")
+            .option("kafka.bootstrap.servers", self._broker.bootstrap)
+            .option("checkpointLocation", str(self._checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+
+    def forget_the_last_batch(self) -> None:
+        """Make Spark do it again, as after a crash between the sink's commit and Spark's."""
+        commits = self._checkpoint / "commits"
+        last = max(int(path.name) for path in commits.iterdir() if path.name.isdecimal())
+        (commits / str(last)).unlink()
+        (commits / f".{last}.crc").unlink(missing_ok=True)
+
+    def ids(self) -> list[int]:
+        return sorted(json.loads(value or b"")["id"] for value in self._broker.values(self.target))
+
+    def reasons(self) -> list[str]:
+        """Return the kinds of all letters, with where each was."""
+        found = []
+        for message in self._broker.read(self.letters):
+            headers = cast("list[Header]", message.headers())
+            origin = maybe_origin(headers)
+            assert origin is not None
+            assert origin.topic == self.source
+            found.append(origin.error.partition(":")[0])
+        return sorted(found)
+
+
+def test_letters_are_written_once_and_come_back_when_the_schema_is_known(
+    spark: SparkSession,
+    broker: Broker,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    orders = Orders(spark, broker, tmp_path)
+    (orders.schemas / "1.avsc").write_text(json.dumps(AVRO))
+    orders.write(1, 10, 11)
+    orders.write(2, 20, 21, 22)
+    broker.send(orders.source, [(b"k", b"nonsense")])
+    orders.run()
+    unknown = ["UNKNOWN_SCHEMA"] * 3
+    assert orders.ids() == [10, 11]
+    assert orders.reasons() == ["NOT_FRAMED", *unknown]
+    orders.forget_the_last_batch()
+    orders.write(1, 12)
+    orders.run()
+    assert orders.ids() == [10, 11, 12]
+    assert orders.reasons() == ["NOT_FRAMED", *unknown]
+    (orders.schemas / "2.avsc").write_text(json.dumps(AVRO))
+    address = ["--bootstrap", broker.bootstrap, "--json"]
+    capsys.readouterr()
+    assert main(["dlq", "redrive", orders.letters, "--reason", "UNKNOWN_SCHEMA", *address]) == 0
+    assert json.loads(capsys.readouterr().out)["redriven"] == 3
+    orders.run()
+    assert orders.ids() == [10, 11, 12, 20, 21, 22]
+    assert main(["dlq", "ls", orders.letters, *address]) == 0
+    (counted,) = json.loads(capsys.readouterr().out)
+    assert (counted["letters"], counted["waiting"]) == (4, 1)

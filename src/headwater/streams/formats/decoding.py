@@ -44,7 +44,7 @@ class Wish(NamedTuple):
     Attributes:
         column: The column to decode.
         mode: What becomes of a row that cannot be decoded: it fails the query, is left out, or is
-            kept with nulls and the reason in the column `_error`. The latter two are counted.
+            kept with nulls and the reason in the column `_error`.
         dead_letters: The topic to which such rows go instead.
         into: The column for all that was decoded; without it each field is a column of its own.
     """
@@ -91,11 +91,13 @@ def transform(decoding: Decoding, wish: Wish) -> Transform:
         if wish.dead_letters is not None:
             dead = decoding.explain(tried.where(F.col(ERROR).isNotNull()))
             good = letters_of.counted(tried, dead, wish.dead_letters).where(F.col(ERROR).isNull())
-        elif wish.mode == "fail":
-            good = tried.where(_raising(frame, decoding.what))
         else:
+            # Counted in every mode: Spark does not push conditions below a counter, where they
+            # would have each record decoded twice.
             good = letters_of.counted(tried)
-            if wish.mode == "drop":
+            if wish.mode == "fail":
+                good = good.where(_raising(frame, decoding.what))
+            elif wish.mode == "drop":
                 good = good.where(F.col(ERROR).isNull())
         return good.select(*_carried(frame, wish), *_decoded(decoding, wish))
 

@@ -120,11 +120,18 @@ def _attempt(column: str, schema: StructType, frame: DataFrame) -> DataFrame:
     wanted = StructType([*fields, StructField(_CORRUPT, DataType.fromDDL("string"))])
     decoded = F.col(DECODED)
     documents = F.json_array_length(F.concat(F.lit("["), text, F.lit("]")))
+    is_one = F.coalesce(documents, F.lit(0)) == 1
+    # An object whose first brace that closes is its last character has nothing behind it; only
+    # others are parsed once more.
+    is_plainly_one = F.instr(text, "}") == F.length(text)
     error = (
         F.when(text.isNull(), F.lit(None).cast("string"))
         .when(~F.is_valid_utf8(text), NOT_UTF8)
-        .when(F.coalesce(documents, F.lit(0)) != 1, NOT_JSON)
-        .when(decoded.isNull() | decoded[_CORRUPT].isNotNull(), WRONG_TYPE)
+        .when(
+            decoded.isNull() | decoded[_CORRUPT].isNotNull(),
+            F.when(is_one, WRONG_TYPE).otherwise(NOT_JSON),
+        )
+        .when(~is_plainly_one & ~is_one, NOT_JSON)
     )
     for field in schema.fields:
         if not field.nullable:
