@@ -178,8 +178,10 @@ class _Calls:
         fault: How the next call goes wrong: "before" it is made, or "after"; "" where it does not.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, memory: dict[str, Marker], *, remembers: bool) -> None:
         self.fault = ""
+        self._memory = memory
+        self._remembers = remembers
         self.names: list[str] = []
         self._broker = broker
         self._answers: list[Callable[[], Any]] = []
@@ -196,7 +198,8 @@ class _Calls:
                 raise _PausedError
             self._is_new = False
             self._answers.append(self._made(act))
-            self.names.append(name)
+            if name != "recall":
+                self.names.append(name)
         self._position += 1
         return self._answers[self._position - 1]()
 
@@ -211,6 +214,14 @@ class _Calls:
     def read(self) -> Seen:
         found: Seen = self._call("read", self._broker.seen)
         return found
+
+    def recall(self, run_id: str) -> Marker | None:
+        found: Marker | None = self._call("recall", lambda: self._memory.pop(run_id, None))
+        return found
+
+    def remember(self, marker: Marker) -> None:
+        if self._remembers:
+            self._memory[marker.run_id] = marker
 
     def prepare(self) -> None:
         pass
@@ -260,8 +271,12 @@ class Driver:
         outcomes: Of the batches it has seen through.
     """
 
-    def __init__(self, number: int, broker: Broker, checkpoint: Checkpoint) -> None:
+    def __init__(
+        self, number: int, broker: Broker, checkpoint: Checkpoint, *, remembers: bool = False
+    ) -> None:
         self.number = number
+        self._memory: dict[str, Marker] = {}
+        self._remembers = remembers
         self.run_id = f"run-{number}"
         self.error: Exception | None = None
         self.outcomes: list[Outcome] = []
@@ -303,7 +318,7 @@ class Driver:
             if dice.random() < 0.3:
                 batches.append([])
             batches[-1].append(row)
-        self._calls = _Calls(self._broker)
+        self._calls = _Calls(self._broker, self._memory, remembers=self._remembers)
         return None
 
     def _advance(self, fault: str) -> None:

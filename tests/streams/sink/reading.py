@@ -9,6 +9,9 @@ from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
 
+from headwater.delivery.client import admin
+from headwater.delivery.client.cluster import Cluster
+
 # What ends a transaction moves a reader on, but wakes nobody who waits for records.
 _POLL_MS = 20
 _WITHIN_S = 30
@@ -23,8 +26,7 @@ def committed(bootstrap: str, topic: str) -> list[Any]:
         group_id=None,
     )
     try:
-        places = [TopicPartition(topic, each) for each in consumer.partitions_for_topic(topic)]
-        ends = {place: end for place, end in _ends(bootstrap, places).items() if end}
+        ends = _ends(bootstrap, topic)
         found: list[Any] = []
         consumer.assign(list(ends))
         for place in ends:
@@ -39,19 +41,15 @@ def committed(bootstrap: str, topic: str) -> list[Any]:
         consumer.close()
 
 
-def _ends(bootstrap: str, places: list[TopicPartition]) -> dict[TopicPartition, int]:
+def _ends(bootstrap: str, topic: str) -> dict[TopicPartition, int]:
     """Return where partitions end, whether that is committed yet or not.
 
     A broker acknowledges a commit a moment before all partitions have it.
     """
-    consumer = KafkaConsumer(
-        bootstrap_servers=bootstrap, isolation_level="read_uncommitted", group_id=None
-    )
-    try:
-        found: dict[TopicPartition, int] = consumer.end_offsets(places)
-        return found
-    finally:
-        consumer.close()
+    with Cluster(bootstrap) as cluster:
+        numbers = [each.number for each in cluster.topic(topic).partitions]
+        ends = admin.list_offsets(cluster, {(topic, number): admin.LATEST for number in numbers})
+    return {TopicPartition(*place): end for place, end in ends.items() if end}
 
 
 def values(bootstrap: str, topic: str) -> list[bytes]:

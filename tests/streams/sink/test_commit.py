@@ -39,9 +39,10 @@ class Drivers(RuleBasedStateMachine):
         self.dice = random.Random(seed)
 
     @precondition(lambda self: len(self.alive) < 3)
-    @rule()
-    def start(self) -> None:
-        self.drivers.append(Driver(len(self.drivers), self.broker, self.checkpoint))
+    @rule(remembers=st.booleans())
+    def start(self, remembers: bool) -> None:
+        number = len(self.drivers)
+        self.drivers.append(Driver(number, self.broker, self.checkpoint, remembers=remembers))
 
     @precondition(lambda self: self.alive)
     @rule(which=st.integers(0, 2), times=st.integers(1, 12))
@@ -135,7 +136,7 @@ def test_a_crash_at_any_call_is_made_good_by_the_next_run(
     broker, checkpoint, dice = Broker(), Checkpoint(), random.Random(1)
     first = _driver(broker, checkpoint)
     _until(first, dice, batches_before)
-    for _ in range(2 + call):
+    for _ in range(3 + call):
         first.step(dice)
     if fault and first.alive:
         first.step(dice, fault=fault)
@@ -204,6 +205,22 @@ def test_a_driver_that_is_overtaken_behind_its_first_look_does_not_begin() -> No
     _until(newer, dice, 1)
 
     _until(older, dice, 2)
+
+    assert isinstance(older.error, OlderDriverError)
+    assert sorted(broker.committed) == list(range(len(broker.committed)))
+
+
+def test_a_driver_that_remembers_its_last_batch_does_not_read_but_is_refused_all_the_same() -> None:
+    broker, checkpoint, dice = Broker(), Checkpoint(), random.Random(8)
+    older = Driver(0, broker, checkpoint, remembers=True)
+    _until(older, dice, 2)
+    assert "read" not in older.last_calls
+    while 2 not in checkpoint.plans:
+        older.step(dice)
+    newer = _driver(broker, checkpoint, 1)
+    _until(newer, dice, 1)
+
+    _until(older, dice, 3)
 
     assert isinstance(older.error, OlderDriverError)
     assert sorted(broker.committed) == list(range(len(broker.committed)))

@@ -55,8 +55,11 @@ class Query:
             return seen.undecided or seen.committed
 
 
-@pytest.fixture
-def query(broker: Broker) -> Query:
+@pytest.fixture(params=[True, False], ids=["one process", "new processes"])
+def query(request: pytest.FixtureRequest, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Query:
+    """Give a query whose commits run in one process, or each in a new one, as far as it knows."""
+    if not request.param:
+        monkeypatch.setattr(MarkerLog, "recall", lambda *_: None)
     return Query(broker)
 
 

@@ -4,8 +4,10 @@ This file alone decides whether a batch is written, skipped or refused. It knows
 Spark and no clock: it is handed a store of markers and a transactor, so that every interleaving of
 drivers and every crash can be played in a test.
 
-    1. Read the marker. A run that it names among the earlier ones stops: a newer one has taken
-       over. So does one that would repeat a batch before the last (the checkpoint is behind).
+    1. Read the marker; not the one that this process wrote itself a moment ago, for if anybody
+       has written since, step 2 refuses it. A run that the marker names among the earlier ones
+       stops: a newer one has taken over. So does one that would repeat a batch before the last:
+       its checkpoint is behind.
     2. Begin. The run that wrote the marker goes on as the producer it was, and is refused if
        somebody has begun since. Any other run takes over: it begins as the newest, which fences
        all before it and ends what they left open. Then it reads the marker again, because the
@@ -45,6 +47,14 @@ class MarkerStore(Protocol):
 
     def read(self) -> Seen:
         """Return the last committed marker, and one that is undecided."""
+        ...
+
+    def recall(self, run_id: str) -> Marker | None:
+        """Return the marker that this process was the last to write for the run, and forget it."""
+        ...
+
+    def remember(self, marker: Marker) -> None:
+        """Keep in mind what was just committed."""
         ...
 
     def prepare(self) -> None:
@@ -107,7 +117,8 @@ def commit_batch(
         CheckpointBehindError: Later batches of the query have been written.
         HeadwaterError: It failed, or it is not known whether it did; a new run will find out.
     """
-    seen = markers.read()
+    remembered = markers.recall(attempt.run_id)
+    seen = markers.read() if remembered is None else Seen(remembered, None)
     # Whoever has got as far as an undecided one has begun since, whatever becomes of it.
     _refuse(attempt, seen.committed)
     _refuse(attempt, seen.undecided)
@@ -123,6 +134,7 @@ def commit_batch(
         following = _following(attempt, marker, producer, transactor.end_offsets)
         transactor.send(markers.batches(following))
         transactor.commit()
+        markers.remember(following)
     except ProducerFencedError as error:
         raise _older(attempt, "has begun to write") from error
     except BaseException:
