@@ -83,7 +83,6 @@ class Encoder:
         self._with_headers = headers
         self._now_ms = now_ms
         self._destinations = Destinations(partition_counts, now_ms)
-        self._checked: pa.Schema | None = None
         self._open: dict[Place, _OpenBatch] = {}
         self._finished: dict[Place, list[bytes]] = {}
         self._spare: Bytes | None = None
@@ -96,9 +95,7 @@ class Encoder:
             ColumnError: A column is missing or has a wrong type; no row was encoded.
             RowError: A row cannot be written; none of the batch was encoded.
         """
-        if batch.schema is not self._checked:
-            check_columns(batch.schema, headers=self._with_headers, needs_topic=self._topic is None)
-            self._checked = batch.schema
+        check_columns(batch.schema, headers=self._with_headers, needs_topic=self._topic is None)
         if batch.num_rows == 0:
             return
         rows = read_rows(batch, headers=self._with_headers, now_ms=self._now_ms)
