@@ -194,7 +194,7 @@ def test_a_running_query_takes_in_partitions_and_its_lag_reaches_zero(
     pipeline: Pipeline, broker: Broker, topic: str
 ) -> None:
     group = f"group-{uuid.uuid4().hex[:8]}"
-    options = {"subscribe": topic, "kafka.group.id": group, **EARLIEST}
+    options = {"subscribe": topic, "kafka.group.id": group, "minOffsetsPerTrigger": "2", **EARLIEST}
     query = pipeline.start(options, processingTime="0 seconds")
     try:
         broker.send(topic, pairs(0, 20))
