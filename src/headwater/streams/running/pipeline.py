@@ -98,8 +98,9 @@ class Pipeline:
         """Return what writes the rows; where its checkpoint is, the driver says."""
         target = self.wanted_target()
         writer = rows.writeStream.format("headwater").queryName(self.name).options(**target.options)
-        # Rows and dead letters name their topics themselves.
-        return writer if "topic" in rows.columns else writer.option("topic", target.name)
+        # Rows beside dead letters name their topics themselves. Others may still have the topic
+        # that they were read from, which must not win.
+        return writer if dead_letter_topics(rows) else writer.option("topic", target.name)
 
     def wanted_target(self) -> Topic:
         """Return where rows go.

@@ -1,0 +1,51 @@
+"""Where the rows of a pipeline go, without Spark."""
+
+from typing import Any, Self, cast
+
+from headwater.streams.running.pipeline import Pipeline, Topic
+
+
+class Frame:
+    """A DataFrame as far as a writer asks for it; it keeps the options."""
+
+    isStreaming = True  # noqa: N815 - the name is Spark's
+    columns = ("key", "value", "topic", "partition", "offset")
+
+    def __init__(self) -> None:
+        self.given: dict[str, Any] = {}
+
+    @property
+    def writeStream(self) -> Self:  # noqa: N802 - the name is Spark's
+        return self
+
+    def explain(self, *, extended: bool) -> None:
+        """There is no plan to be printed."""
+
+    def format(self, name: str) -> Self:
+        self.given["format"] = name
+        return self
+
+    def queryName(self, name: str) -> Self:  # noqa: N802 - the name is Spark's
+        self.given["name"] = name
+        return self
+
+    def options(self, **options: str) -> Self:
+        self.given |= options
+        return self
+
+    def option(self, name: str, value: str) -> Self:
+        self.given[name] = value
+        return self
+
+
+def test_the_topic_that_rows_were_read_from_is_not_where_they_go() -> None:
+    frame = Frame()
+    copy = Pipeline("copy", cast("Any", frame))
+    copy.target = Topic("out", options={"compression": "zstd"})
+    copy.writer(cast("Any", frame))
+    assert frame.given == {
+        "format": "headwater",
+        "name": "copy",
+        "compression": "zstd",
+        "topic": "out",
+    }
