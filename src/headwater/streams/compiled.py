@@ -14,7 +14,7 @@ calls each other stands in one file. It checks no index, so that each of them pr
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from headwater.base.errors import HeadwaterError
 
@@ -32,8 +32,7 @@ Compiled = TypeVar("Compiled", bound=Callable[..., Any])
 def compiled(function: Compiled) -> Compiled:
     """Have the function compiled when it is first called, or load what was compiled before."""
     try:
-        machine_code: Compiled = numba.njit(cache=True)(function)
+        return cast("Compiled", numba.njit(cache=True)(function))
     except RuntimeError:
         # No folder for the cache can be written.
-        machine_code = numba.njit(function)
-    return machine_code
+        return cast("Compiled", numba.njit(function))

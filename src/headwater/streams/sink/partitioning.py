@@ -98,7 +98,7 @@ def _little_endian(data: Bytes, at: int, count: int) -> int:
     number = np.int64(0)
     for index in range(count):
         number |= np.int64(data[np.uint64(at + index)]) << (8 * index)
-    return number
+    return int(number)
 
 
 @compiled

@@ -139,7 +139,7 @@ def write_tails(
 @compiled
 def _body_bytes(lengths: Int64s, row: int, timestamp: int, offset: int) -> int:
     """Return the length of a record behind its length."""
-    return (
+    length: int = (
         1
         + _number_bytes(timestamp)
         + _number_bytes(offset)
@@ -149,6 +149,7 @@ def _body_bytes(lengths: Int64s, row: int, timestamp: int, offset: int) -> int:
         + max(lengths[VALUE, row], 0)
         + lengths[TAIL, row]
     )
+    return length
 
 
 @compiled

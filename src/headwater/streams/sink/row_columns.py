@@ -140,7 +140,8 @@ def _is_null(array: pa.Array) -> npt.NDArray[np.bool_]:
     if validity is None or array.null_count == 0:
         return np.zeros(len(array), np.bool_)
     bits = np.unpackbits(np.frombuffer(validity, np.uint8), bitorder="little")
-    return bits[array.offset : array.offset + len(array)] == 0
+    is_null: npt.NDArray[np.bool_] = bits[array.offset : array.offset + len(array)] == 0
+    return is_null
 
 
 def _numbers(buffer: pa.Buffer, dtype: npt.DTypeLike, array: pa.Array, more: int = 0) -> Int64s:

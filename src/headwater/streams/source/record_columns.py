@@ -205,7 +205,8 @@ def _timestamp_us(batch: Int64s, delta: int) -> int:
     timestamp_ms = batch[BATCH_TIMESTAMP]
     if batch[BATCH_TIMESTAMP_TYPE] != _LOG_APPEND_TIME:
         timestamp_ms += delta
-    return 1000 * min(max(timestamp_ms, -_TIMESTAMP_MS_MAX), _TIMESTAMP_MS_MAX)
+    timestamp_us: int = 1000 * min(max(timestamp_ms, -_TIMESTAMP_MS_MAX), _TIMESTAMP_MS_MAX)
+    return timestamp_us
 
 
 @compiled
@@ -243,7 +244,7 @@ def _read_number(source: Bytes, at: int, end: int, bytes_max: int) -> tuple[int,
             last_max = _VARINT_LAST_MAX if bytes_max == _VARINT_BYTES_MAX else _VARLONG_LAST_MAX
             if index == bytes_max - 1 and byte > last_max:
                 break
-            return ((folded >> 1) & _POSITIVE_MASK) ^ -(folded & 1), at + index + 1
+            return int(((folded >> 1) & _POSITIVE_MASK) ^ -(folded & 1)), at + index + 1
     return 0, _NOWHERE
 
 
