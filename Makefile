@@ -51,13 +51,17 @@ $(VENV)/run.stamp: $(BIN)/python pyproject.toml requirements/run.txt
 	@touch $@
 
 # PySpark is published as source alone; there is nothing in it to compile.
-$(VENV)/dev.stamp: $(VENV)/run.stamp requirements/dev.txt
+$(VENV)/spark.stamp: $(VENV)/run.stamp requirements/spark.txt
+	$(PIP) install --quiet --only-binary :all: --no-binary pyspark -r requirements/spark.txt
+	@touch $@
+
+$(VENV)/dev.stamp: $(VENV)/spark.stamp requirements/dev.txt
 	$(PIP) install --quiet --only-binary :all: --no-binary pyspark -r requirements/dev.txt
 	@touch $@
 
 setup: $(VENV)/dev.stamp
 
-demo: $(VENV)/run.stamp
+demo: $(VENV)/spark.stamp
 	$(BIN)/headwater demo $(DEMO_ARGS)
 
 # A file stays on one worker: its tests share brokers, and one that needs a core alone keeps it.
@@ -85,6 +89,8 @@ lock: setup
 	  --group dev --all-extras -o requirements/dev.txt pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-emit-index-url \
 	  -c requirements/dev.txt -o requirements/run.txt pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-emit-index-url \
+	  --extra spark --extra java -c requirements/dev.txt -o requirements/spark.txt pyproject.toml
 
 peers: setup
 	$(BIN)/python -m tests.peers.fetch

@@ -40,14 +40,15 @@ _EXITS = {
     Exit.DONE: "Done.",
     Exit.FAILED: "Failed while running, for a reason that has no code of its own.",
     Exit.USAGE: "Wrong usage: an option, an argument or a value that is not allowed.",
-    Exit.NOT_FOUND: "Not found: a topic, a group, a file, a broker to stop.",
+    Exit.NOT_FOUND: "Not found: a topic, a group, a file, a pipeline, a broker to stop.",
     Exit.IN_THE_WAY: "Exists already, or something is in the way: a group with members, a data "
-    "directory in use, a deletion that nobody confirmed.",
+    "directory in use, a deletion that nobody confirmed, a pipeline that runs already or whose "
+    "checkpoint is of another plan.",
     Exit.NOT_ALLOWED: "Not allowed: authentication or authorisation, or a process of another user.",
     Exit.UNREACHABLE: "The broker cannot be reached, or is too slow.",
-    Exit.BAD_DATA: "Data is invalid: an input line, a record, a damaged file.",
+    Exit.BAD_DATA: "Data is invalid: an input line, a record, a damaged file, a definition file.",
     Exit.ENVIRONMENT: "The environment: a port in use, the disk, a limit of the system, the "
-    "platform; `headwater doctor` found a problem.",
+    "platform, no Java or Spark for a pipeline; `headwater doctor` found a problem.",
     Exit.INTERRUPTED: "Interrupted by Ctrl-C.",
     Exit.OUTPUT_CLOSED: "Whoever read our output went away, as `head` does. Nothing is said.",
 }

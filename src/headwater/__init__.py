@@ -61,7 +61,15 @@ if not TYPE_CHECKING:  # a type checker must go on seeing names that do not exis
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         import importlib  # noqa: PLC0415 - not needed by those who only want the version
 
-        found: object = getattr(importlib.import_module(home), name)
+        try:
+            module = importlib.import_module(home)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "pyspark":
+                raise
+            session = importlib.import_module("headwater.streams.session")
+            session.check_spark()  # says what to install
+            raise
+        found: object = getattr(module, name)
         globals()[name] = found
         return found
 

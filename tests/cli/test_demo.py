@@ -35,7 +35,7 @@ def alive(pid: int) -> bool:
 def test_the_whole_story(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     done = subprocess.run(
-        command("demo", "--for", "12s", "--rate", "300"),
+        command("demo", "--for", "12s", "--rate", "300", "--no-spark"),
         env=environment,
         capture_output=True,
         text=True,
@@ -57,7 +57,7 @@ def test_the_whole_story(tmp_path: Path) -> None:
 
 def test_the_result_as_json(tmp_path: Path) -> None:
     done = subprocess.run(
-        command("demo", "--for", "6s", "--rate", "100", "--json"),
+        command("demo", "--for", "6s", "--rate", "100", "--no-spark", "--json"),
         env={**os.environ, "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
@@ -77,7 +77,7 @@ def test_ctrl_c_at_a_terminal_ends_it_well(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     environment = {name: text for name, text in os.environ.items() if name != "CI"}
     process = subprocess.Popen(
-        command("demo", "--rate", "100"),
+        command("demo", "--rate", "100", "--no-spark"),
         env={**environment, "TMPDIR": str(tmp_path), "TERM": "xterm", "COLUMNS": "100"},
         stdout=theirs,
         stderr=theirs,
@@ -107,7 +107,7 @@ def test_ctrl_c_at_a_terminal_ends_it_well(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for children in /proc")
 def test_nobody_outlives_a_demo_that_was_killed(tmp_path: Path) -> None:
     process = subprocess.Popen(
-        command("demo", "--rate", "100"),
+        command("demo", "--rate", "100", "--no-spark"),
         env={**os.environ, "TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,
         text=True,

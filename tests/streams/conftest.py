@@ -9,24 +9,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from headwater.base.errors import HeadwaterError
-from headwater.streams.java import use_java
-from headwater.streams.session import check_spark
 from headwater.testing.broker import EmbeddedBroker
 from tests import peers
 from tests.streams.brokers import APACHE_KAFKA, HEADWATER, Broker
+from tests.streams.needs import require_spark
 
 LOG4J = Path(__file__).resolve().parent / "log4j2.properties"
-
-
-def _require_spark() -> None:
-    """Skip what needs Spark where it cannot start, or fail where nothing may be absent."""
-    try:
-        check_spark()
-        use_java()
-    except HeadwaterError as error:
-        end = pytest.fail if os.environ.get("HEADWATER_PEERS") == "required" else pytest.skip
-        end(f"{error.message}; {error.hint}")
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +23,7 @@ def spark() -> Iterator[SparkSession]:
 
     A JVM can take jars only when it starts; those who need none do not notice them.
     """
-    _require_spark()
+    require_spark()
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with tempfile.TemporaryDirectory(prefix="headwater-spark-") as folder:

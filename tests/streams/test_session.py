@@ -4,6 +4,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,44 @@ def test_importing_headwater_loads_neither_spark_nor_arrow() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("name", ["pipeline", "topic"])
+def test_whatever_needs_pyspark_names_the_command(name: str) -> None:
+    program = (
+        "import sys; sys.modules['pyspark'] = None\n"
+        "import headwater\n"
+        "try:\n"
+        f"    headwater.{name}\n"
+        "except headwater.HeadwaterError as error:\n"
+        "    print(error.hint)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert "pip install 'headwater[spark]'" in done.stdout
+
+
+def test_the_environment_moves_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+
+    class Builder:
+        def master(self, master: str) -> "Builder":
+            taken.append(master)
+            return self
+
+        def __getattr__(self, _: str) -> Callable[..., "Builder"]:
+            return lambda *_: self
+
+    pyspark = pytest.importorskip("pyspark.sql")
+    monkeypatch.setattr(pyspark.SparkSession, "builder", Builder())
+    monkeypatch.setattr("headwater.streams.session.use_java", lambda: None)
+    monkeypatch.setattr("headwater.streams.session.check_spark", lambda: "4.3.0")
+    for name in ("PYSPARK_PYTHON", "SPARK_LOCAL_IP", "HEADWATER_MASTER", "HEADWATER_BOOTSTRAP"):
+        monkeypatch.setenv(name, "")
+    session()
+    session(master="local[3]")
+    monkeypatch.setenv("HEADWATER_MASTER", "spark://host:7077")
+    session(master="local[3]", bootstrap="b:1")
+    assert taken == ["local[*]", "local[3]", "spark://host:7077"]
+    assert os.environ["HEADWATER_BOOTSTRAP"] == "b:1"

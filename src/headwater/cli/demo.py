@@ -1,8 +1,9 @@
 """`headwater demo`: the main job, to watch.
 
-This file alone decides what is shown and what is claimed about it: a broker, a producer and two
-consumers of a group, each a process of its own; one consumer is killed and the other takes over.
-Every claim at the end is counted, from the log and from what the consumers have reported.
+This file alone decides what is shown and what is claimed about it: a broker, a producer, two
+consumers of a group and, where Spark is installed, a pipeline, each a process of its own; one
+consumer is killed and the other takes over. Every claim at the end is counted, from the log and
+from what the consumers have reported.
 """
 
 import contextlib
@@ -22,7 +23,8 @@ from typing import Any
 
 import click
 
-from headwater.cli import output, positions, run_file
+from headwater.base.errors import HeadwaterError
+from headwater.cli import demo_orders, output, positions, run_file
 from headwater.cli.demo_view import make_view
 from headwater.cli.demo_worker import TOPIC
 from headwater.cli.errors import CommandError, Exit
@@ -32,6 +34,8 @@ from headwater.delivery.client import admin
 from headwater.delivery.client.admin import LATEST
 from headwater.delivery.client.cluster import Cluster
 from headwater.delivery.client.consumer import Message
+from headwater.streams.java import find_java
+from headwater.streams.session import check_spark
 
 _WORKER = "headwater.cli.demo_worker"
 _PARTITIONS = 4
@@ -39,6 +43,8 @@ _NEWEST = 2
 _START_S = 20.0
 _STOP_S = 30.0
 _LOOK_S = 0.1
+# Spark starts within seconds on an idle machine; then code is compiled for its first batch.
+_PIPELINE_S = 180.0
 _SHORTEST_S = 6.0
 # Without an end the consumer is killed after this time.
 _KILL_AFTER_S = 10.0
@@ -58,17 +64,21 @@ _PAUSE_S = 3.0
     show_default=True,
     help="Records a second to write.",
 )
+@click.option("--spark/--no-spark", default=None, help="A pipeline too.  [default: if it can run]")
 @json_option
-def demo(*, duration: str | None, rate: int, as_json: bool) -> int:
+def demo(*, duration: str | None, rate: int, spark: bool | None, as_json: bool) -> int:
     """Watch a broker, a producer and two consumers of a group; one is killed, one takes over.
 
-    Everything lies in a temporary directory and is gone afterwards.
+    Where Spark and Java are there, a pipeline computes a price for every order, exactly once; the
+    demo then ends when it has seen all orders. Everything lies in a temporary directory and is
+    gone afterwards.
     """
     seconds = None if duration is None else positions.duration_ms(duration) / 1000
     if seconds is not None and seconds < _SHORTEST_S:
         raise click.UsageError(f"a takeover takes its time: --for at least {_SHORTEST_S:g}s")
     with tempfile.TemporaryDirectory(prefix="headwater-demo-") as folder:
         play = Play(folder, seconds=seconds, rate=rate, quiet=as_json)
+        play.pipeline_missing = _pipeline_missing(wanted=spark)
         with contextlib.ExitStack() as stack:
             stack.callback(play.end_all)
             play.run()
@@ -78,6 +88,20 @@ def demo(*, duration: str | None, rate: int, as_json: bool) -> int:
     else:
         output.say(_tell(result))
     return Exit.DONE if result["good"] else Exit.FAILED
+
+
+def _pipeline_missing(*, wanted: bool | None) -> str | None:
+    """Say why there is no pipeline in the play; None if there is to be one."""
+    if wanted is False:
+        return "not asked for"
+    try:
+        check_spark()
+        find_java()
+    except HeadwaterError as error:
+        if wanted:
+            raise
+        return f"{error.message}; {error.hint}"
+    return None
 
 
 class Child:
@@ -182,6 +206,7 @@ class Play:
         events: What is worth telling, with the time at which it happened.
         children: Everybody, by name.
         recent: The newest records of each partition.
+        pipeline_missing: Why there is no pipeline, if there is none.
     """
 
     def __init__(self, folder: str, *, seconds: float | None, rate: int, quiet: bool) -> None:
@@ -201,6 +226,8 @@ class Play:
         self._next_due_s = math.inf
         self._orphans: set[int] = set()
         self._log_check: dict[str, int] = {}
+        self._priced: dict[str, Any] | None = None
+        self.pipeline_missing: str | None = None
         self.start_s = 0.0
         self.address = ""
         self.acked = 0
@@ -220,6 +247,7 @@ class Play:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._stop)
         self._start_broker()
+        self._start_pipeline()
         self._start("producer", ["producer", self.address, str(self._rate)])
         for name in ("consumer-a", "consumer-b"):
             self._start_consumer(name)
@@ -267,6 +295,16 @@ class Play:
 
     def _start_consumer(self, name: str) -> None:
         self._start(name, ["consumer", self.address, name, str(self._session_ms)])
+
+    def _start_pipeline(self) -> None:
+        if self.pipeline_missing is not None:
+            self._say(f"no pipeline: {self.pipeline_missing}")
+            return
+        assert self._cluster is not None
+        admin.create_topic(self._cluster, demo_orders.PRICED, partitions=_PARTITIONS)
+        where = ["--master", "local[2]", "--data", self._data, "-b", self.address]
+        self._start(demo_orders.PIPELINE, ["pipeline", demo_orders.__file__, *where])
+        self._say("a pipeline; Spark takes a while to start")
 
     def _tail(self) -> RangeReader:
         assert self._cluster is not None
@@ -326,6 +364,10 @@ class Play:
     def _take(self, child: Child, report: dict[str, Any]) -> None:
         if child.state == "starting":
             child.state = "running"
+        if "batch" in report:
+            if not child.records:
+                self._say(f"the pipeline's first batch: {report['rows']:,} orders")
+            child.records += report["rows"]
         if "acked" in report:
             self.acked = child.records = report["acked"]
         if "assigned" in report and child.state != "killed":
@@ -351,13 +393,46 @@ class Play:
             time.sleep(_LOOK_S)
             self._take_reports()
             self._note_takeover()
+        found = self._count_numbers(TOPIC)
+        self._log_check = found
+        if demo_orders.PIPELINE in self.children:
+            self._finish_pipeline(found["found"])
+
+    def _finish_pipeline(self, orders: int) -> None:
+        """Let the pipeline catch up, end it, and count what it has written."""
+        child = self.children[demo_orders.PIPELINE]
+        if self._stopping and not child.records:
+            # Whoever has seen enough does not want to wait for what has not even begun.
+            self.pipeline_missing = "it was ended before its first batch"
+            child.state = "stopped"
+            return
+        if child.records < orders:
+            self._say(f"the pipeline has seen {child.records:,} of {orders:,} orders")
+        deadline_s = time.monotonic() + _PIPELINE_S
+        while child.records < orders and time.monotonic() < deadline_s:
+            time.sleep(_LOOK_S)
+            self._take_reports()
+            if output.is_interactive(sys.stdout):
+                self._view.draw(self)
+        child.state = "stopped"
+        child.stop()
+        child.process.wait(_STOP_S)
+        self._priced = self._count_numbers(demo_orders.PRICED)
+
+    def _count_numbers(self, topic: str) -> dict[str, int]:
+        """Count how often each order is in a topic."""
+        assert self._cluster is not None
+        places = [(topic, number) for number in range(_PARTITIONS)]
+        ends = admin.list_offsets(self._cluster, dict.fromkeys(places, LATEST))
         times_found = bytearray(self.acked)
         reader = RangeReader(self._cluster, dict.fromkeys(places, 0), ends, on_loss=self._say)
+        found = 0
         while not reader.done:
             for message in reader.read():
                 times_found[json.loads(message.value or b"")["number"]] += 1
-        self._log_check = {
-            "found": reader.scanned,
+                found += 1
+        return {
+            "found": found,
             "missing": times_found.count(0),
             "doubled": len(times_found) - times_found.count(0) - times_found.count(1),
         }
@@ -382,6 +457,7 @@ class Play:
             and not self._log_check["doubled"]
             and lost == 0
             and (self._killed_s is None or self._taken_over_s is not None)
+            and (self._priced is None or self._priced == self._log_check)
         )
         return {
             "good": good,
@@ -397,6 +473,8 @@ class Play:
             "taken_over_after_s": (
                 None if self._taken_over_s is None else round(self._taken_over_s, 1)
             ),
+            "pipeline": self._priced,
+            "pipeline_missing": self.pipeline_missing,
         }
 
     def _say(self, text: str) -> None:
@@ -437,6 +515,14 @@ def _tell(result: dict[str, Any]) -> str:
             f"  one consumer was killed after {result['killed_after_s']:.0f} s; "
             + ("nobody took over in time" if taken is None else f"taken over {taken:.1f} s later")
         )
+    priced = result["pipeline"]
+    if priced is not None:
+        lines.append(
+            f"  {priced['found']:,} priced by Spark, in transactions: "
+            f"{priced['missing']:,} missing, {priced['doubled']:,} doubled"
+        )
+    else:
+        lines.append(f"  no pipeline: {result['pipeline_missing']}")
     # From a clone the program is not on the PATH: say it the way that works.
     called = Path(sys.argv[0])
     on_path = called.name != "headwater" or shutil.which("headwater")

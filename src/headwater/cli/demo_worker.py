@@ -1,9 +1,9 @@
 """The child processes of `headwater demo`.
 
 This file alone decides what each of them does: the broker is `headwater up`, the producer writes
-numbered orders, a consumer reads them as a member of a group. Producer and consumers report on
-standard output, a JSON object a line. All end when their standard input does, so that none is left
-behind by a parent that was killed.
+numbered orders, a consumer reads them as a member of a group, the pipeline is `headwater run`. All
+but the broker report on standard output, a JSON object a line. All end when their standard input
+does, so that none is left behind by a parent that was killed.
 """
 
 import json
@@ -125,6 +125,8 @@ def main(arguments: list[str]) -> int:
     role, *rest = arguments
     if role == "broker":
         return run_headwater(["up", *rest])
+    if role == "pipeline":
+        return run_headwater(["run", *rest, "--json"])
     if role == "producer":
         produce(rest[0], int(rest[1]))
     else:

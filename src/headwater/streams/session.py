@@ -54,7 +54,8 @@ def session(
 
     Args:
         name: What Spark calls it.
-        master: Where Spark runs; ``HEADWATER_MASTER``, else all cores of this machine.
+        master: Where Spark runs, unless ``HEADWATER_MASTER`` or ``headwater run --master`` names
+            another place; all cores of this machine by default.
         config: Settings of Spark, over ours.
         bootstrap: The broker of sources and sinks that name none; ``HEADWATER_BOOTSTRAP``, else
             the one on the usual port.
@@ -67,7 +68,7 @@ def session(
     use_java()
     from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra, and slow to load
 
-    master = master or os.environ.get(MASTER_VARIABLE) or "local[*]"
+    master = os.environ.get(MASTER_VARIABLE) or master or "local[*]"
     # The interpreter on the PATH is another one unless a virtual environment is activated.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("local"):
@@ -106,7 +107,7 @@ def settings_of(master: str, config: Mapping[str, object]) -> dict[str, str]:
     if cores is not None:
         # The checkpoint of a stateful query keeps this number for good.
         settings["spark.sql.shuffle.partitions"] = str(cores)
-    if BOOTSTRAP_VARIABLE in os.environ:
+    if os.environ.get(BOOTSTRAP_VARIABLE):
         # Readers and writers run in processes that a cluster starts on other machines.
         name = f"spark.executorEnv.{BOOTSTRAP_VARIABLE}"
         settings[name] = os.environ[BOOTSTRAP_VARIABLE]

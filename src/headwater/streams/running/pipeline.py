@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from headwater.streams.formats.dead_letters import dead_letter_topics, with_dead_letters
+from headwater.streams.formats.json import to_json
 from headwater.streams.running import definitions
 from headwater.streams.running.checkpoints import check_name
 from headwater.streams.running.errors import DefinitionError
@@ -143,12 +144,9 @@ class Pipeline:
 
 
 def _as_json(name: str, frame: "DataFrame", key: str | None) -> "DataFrame":
-    columns = [F.to_json(F.struct(*(F.col(f"`{each}`") for each in frame.columns))).alias("value")]
-    if key is not None:
-        if key not in frame.columns:
-            raise DefinitionError(
-                f"pipeline {name!r} has no column {key!r} for the key",
-                hint=f"it has: {', '.join(frame.columns)}",
-            )
-        columns.append(F.col(f"`{key}`").cast("string").alias("key"))
-    return frame.select(*columns)
+    if key is not None and key not in frame.columns:
+        raise DefinitionError(
+            f"pipeline {name!r} has no column {key!r} for the key",
+            hint=f"it has: {', '.join(frame.columns)}",
+        )
+    return frame.transform(to_json(key=key))
