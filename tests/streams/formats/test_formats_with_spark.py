@@ -247,6 +247,25 @@ def test_two_decoders_of_one_query(stream: Stream) -> None:
     assert sorted(count.undecodable for count in counts.values()) == [2, 3]
 
 
+def test_an_aggregate_never_counts_a_letter(stream: Stream) -> None:
+    stream.feed(record(b'{"id": 1}', 0), record(b"x", 1), record(b'{"id": 2}', 2))
+    later = NOON + dt.timedelta(hours=1)
+    stream.feed((*record(b'{"id": 3}', 3)[:5], later, 0, None), record(b"y", 4))
+    totals = (
+        stream.frame.transform(hf.json(ORDER, dead_letters="d"))
+        .withWatermark("timestamp", "1 minute")
+        .groupBy(F.window("timestamp", "10 minutes"))
+        .agg(F.sum("id").alias("total"), F.count("*").alias("count"))
+        .transform(hf.to_json("total", "count"))
+    )
+    found, _ = stream.run(hf.with_dead_letters(totals, topic="out"))
+    assert sorted((row.topic, bytes(row.value)) for row in found) == [
+        ("d", b"x"),
+        ("d", b"y"),
+        ("out", b'{"total":3,"count":2}'),
+    ]
+
+
 def test_without_dead_letters_rows_stay_as_they_are(spark: SparkSession) -> None:
     rows = source(spark, b'{"id": 1}').transform(hf.json(ORDER)).transform(hf.to_json())
     assert hf.with_dead_letters(rows) is rows
