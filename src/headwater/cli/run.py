@@ -77,7 +77,7 @@ def run(
     ).start()
 
     def stop(number: int, _: object) -> None:
-        driver.stop()
+        driver.ask_to_stop()
         # A second one ends us at once.
         signal.signal(number, signal.SIG_DFL)
 
@@ -99,7 +99,7 @@ def run(
 def _stop_when_alone(driver: "Driver") -> None:
     """Stop when whoever started us is gone, however that came: its end of a pipe is closed."""
     sys.stdin.buffer.read()
-    driver.stop()
+    driver.ask_to_stop()
 
 
 def prepare(session: Session, *, master: str | None, data: str) -> None:

@@ -117,10 +117,22 @@ def test_started_and_stopped(place: Place, data: Path) -> None:
         assert Checkpoint(data, "live").state() == "running"
     finally:
         driver.stop()
-        driver.wait()
     assert driver.queries == {}
     assert Checkpoint(data, "live").state() == "stopped"
     assert place.written() == [b"X"]
+
+
+def test_an_interrupt_stops_it(place: Place, data: Path, spark: SparkSession) -> None:
+    """As in a notebook, where the cell that runs it is interrupted."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    driver = place.pipeline("live", upper).start()
+    with pytest.raises(KeyboardInterrupt):
+        driver.wait(tick=interrupt)
+    assert spark.streams.active == []
+    assert Checkpoint(data, "live").state() == "stopped"
 
 
 def test_another_plan_is_refused_until_it_is_reset(place: Place, data: Path) -> None:

@@ -171,7 +171,9 @@ class Driver:
             )
 
     def wait(self, *, tick: Callable[[], None] | None = None) -> None:
-        """Wait until all have ended, one has failed, or `stop` was called.
+        """Wait until all have ended, one has failed, or somebody has asked them to stop.
+
+        An interrupt ends them too.
 
         Args:
             tick: Called every moment, in this thread.
@@ -193,9 +195,14 @@ class Driver:
         if self._error is not None:
             raise self._error
 
-    def stop(self) -> None:
-        """Have them end after what they are doing; `wait` returns then."""
+    def ask_to_stop(self) -> None:
+        """Have whoever waits end them; for signal handlers and other threads."""
         self._stopping.set()
+
+    def stop(self) -> None:
+        """End them after what they are doing, and wait until they have ended."""
+        self.ask_to_stop()
+        self.wait()
 
     @property
     def queries(self) -> dict[str, StreamingQuery]:
