@@ -46,6 +46,11 @@ class BrokerProcess:
         self.wait()
         return None
 
+    @property
+    def pid(self) -> int:
+        """Its id, for those who kill it from elsewhere."""
+        return self._process.pid
+
     def kill(self) -> None:
         """End it at once."""
         self._process.kill()

@@ -1,0 +1,102 @@
+"""The Spark driver that is going to be killed: a process of its own.
+
+This file alone decides what the query is: text files, one a batch, into a topic. It prints a line
+of JSON when Spark runs, and then one for each line that it reads: what became of the query.
+
+    python -m tests.crash.sink.driver '{"folder": ..., "bootstrap": ..., "topic": ...}'
+"""
+
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from tests.crash.sink.failing import FORGETFUL, NAME, ORDERS, FailingDataSource
+
+_LOG4J = Path(__file__).parents[2] / "streams" / "log4j2.properties"
+_WITHIN_S = 120
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the driver is told.
+
+    Attributes:
+        folder: Holds input, checkpoint and orders.
+        bootstrap: The broker.
+        topic: Where rows go.
+        forgetful: Whether the sink remembers nothing.
+    """
+
+    folder: str
+    bootstrap: str
+    topic: str
+    forgetful: bool = False
+
+
+def command(job: Job) -> list[str]:
+    """Return what starts such a process."""
+    return [sys.executable, "-m", "tests.crash.sink.driver", json.dumps(asdict(job))]
+
+
+def _session(job: Job) -> SparkSession:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    session = (
+        # A task may fail three times before its query does.
+        SparkSession.builder.master("local[2,4]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "512m")
+        .config("spark.local.dir", f"{job.folder}/spark")
+        .config("spark.sql.warehouse.dir", f"{job.folder}/warehouse")
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_LOG4J}")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    session.dataSource.register(FailingDataSource)
+    return session
+
+
+def _run(session: SparkSession, job: Job, tasks: int) -> str | None:
+    """Run the query until there is no more input; return its error."""
+    rows = session.readStream.option("maxFilesPerTrigger", 1).text(f"{job.folder}/input")
+    query = (
+        rows.repartition(tasks, F.rand())
+        .writeStream.format(NAME)
+        .option("kafka.bootstrap.servers", job.bootstrap)
+        .option("kafka.request.timeout.ms", "8000")
+        .option("topic", job.topic)
+        .option("stagingLocation", f"{job.folder}/staging")
+        .option("checkpointLocation", f"{job.folder}/checkpoint")
+        .option(ORDERS, f"{job.folder}/orders.json")
+        .option(FORGETFUL, job.forgetful)
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        ended = query.awaitTermination(_WITHIN_S)
+    except PySparkException as error:
+        return str(error)
+    finally:
+        query.stop()
+    return None if ended else "it did not come to its end"
+
+
+def main() -> None:
+    """Do as told until there is nothing more to read."""
+    job = Job(**json.loads(sys.argv[1]))
+    session = _session(job)
+    java = session.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+    print(json.dumps({"driver": java}), flush=True)
+    for line in sys.stdin:
+        print(json.dumps({"error": _run(session, job, json.loads(line)["tasks"])}), flush=True)
+    session.stop()
+
+
+if __name__ == "__main__":
+    main()
