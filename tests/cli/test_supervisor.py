@@ -2,13 +2,16 @@
 
 import asyncio
 import json
+import os
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headwater.cli import run
 from headwater.cli.errors import CommandError, Exit
 from headwater.cli.supervisor import Listed, Supervisor, listed_pipelines, read_supervised
 from tests.cli.processes import running
@@ -147,3 +150,21 @@ def test_up_tells_of_them_and_ends_them(
     errors = [json.loads(line)["error"] for line in log.splitlines() if '"error"' in line]
     assert {each["code"] for each in errors} <= {"BAD_DEFINITION", "NO_SPARK"}
     assert not (tmp_path / "headwater-data" / "pipelines.run").exists()
+
+
+def test_a_driver_whose_supervisor_is_gone_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Driver:
+        asked = threading.Event()
+
+        def ask_to_stop(self) -> None:
+            self.asked.set()
+
+    ours, theirs = os.pipe()
+    with os.fdopen(ours) as standard_input:
+        monkeypatch.setattr(sys, "stdin", standard_input)
+        waiting = threading.Thread(target=run._stop_when_alone, args=(Driver(),))
+        waiting.start()
+        assert not Driver.asked.is_set()
+        os.close(theirs)
+        assert Driver.asked.wait(WITHIN_S)
+        waiting.join()

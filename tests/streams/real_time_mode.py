@@ -56,7 +56,7 @@ def main() -> None:
         .option("checkpointLocation", f"{plan['folder']}/checkpoint")
         .outputMode("update")
         # Its type hints do not know this trigger yet.
-        .trigger(realTime="15 seconds")  # type: ignore[call-overload]
+        .trigger(realTime="60 seconds")  # type: ignore[call-overload]
         .start()
     )
     wait_for_rows(plan)

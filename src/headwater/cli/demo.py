@@ -44,7 +44,7 @@ _START_S = 20.0
 _STOP_S = 30.0
 _LOOK_S = 0.1
 # Spark starts within seconds on an idle machine; then code is compiled for its first batch.
-_PIPELINE_S = 180.0
+_PIPELINE_S = 240.0
 _SHORTEST_S = 6.0
 # Without an end the consumer is killed after this time.
 _KILL_AFTER_S = 10.0
