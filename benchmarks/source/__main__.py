@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _OURS = "headwater"
 _THEIRS = "kafka"
 _BAR = 1.0
+# The JVM compiles what it has run often; a first reading takes three times as long as a fourth.
+_WARM_UPS = 3
 # A second or two of reading each, beside which planning a query is little.
 _ROWS = {100: 3_000_000, 1000: 700_000}
 _GRID = [
@@ -95,10 +97,10 @@ def _compare(
     assert contents[_OURS] == contents[_THEIRS], f"{name}: {contents}"
     assert contents[_OURS][0] == written, f"{name}: {written} rows were written"
     rates: dict[str, list[float]] = {each: [] for each in frames}
-    for round_no in range(rounds + 1):
+    for round_no in range(-_WARM_UPS, rounds):
         for each in sorted(frames, reverse=bool(round_no % 2)):
             took_s = _timed(frames[each], written)
-            if round_no:  # the first warms the JVM's compiler
+            if round_no >= 0:
                 rates[each].append(written / took_s)
     return Row(
         f"{name}: rows/s",
