@@ -69,8 +69,8 @@ class _Reading:
             silent_until_s = self._deadline_s()
             while offset < wanted.end:
                 fetched = self._fetch(reader, offset)
-                if fetched is None:
-                    offset = self._after_loss(offset)
+                if isinstance(fetched, int):
+                    offset = fetched
                     continue
                 rows, next_offset = decoder.decode(
                     fetched.records,
@@ -87,8 +87,8 @@ class _Reading:
     def _deadline_s(self) -> float:
         return time.monotonic() + self._cluster.timeout_s
 
-    def _fetch(self, reader: BatchReader, offset: int) -> Fetched | None:
-        """Fetch; None when the offset is not there any more."""
+    def _fetch(self, reader: BatchReader, offset: int) -> Fetched | int:
+        """Fetch; where the offset is not there any more, return the one to go on from."""
         try:
             return reader.fetch(offset, wait_ms=self._options.client.wait_ms)
         except TopicReplacedError as error:
@@ -101,20 +101,19 @@ class _Reading:
                     ".option('failOnDataLoss', 'false')",
                 )
             )
+            return wanted.end
         except KafkaError as error:
             if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
-        return None
+            return self._after_loss(offset)
 
     def _after_loss(self, offset: int) -> int:
         """Return where to go on, behind the records that are gone."""
         end = self._wanted.end
-        try:
-            first = self._ask(admin.EARLIEST)
-        except KafkaError as error:
-            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise
-            first = end  # the topic is gone, and that was said
+        first = self._cluster.retrying(
+            lambda: admin.list_offsets(self._cluster, {self._place: admin.EARLIEST})[self._place],
+            passes=is_retriable_or_broken,
+        )
         follows = min(first, end) if first > offset else end
         self._lose(
             DataLossError(
@@ -125,12 +124,6 @@ class _Reading:
             )
         )
         return follows
-
-    def _ask(self, timestamp: int) -> int:
-        return self._cluster.retrying(
-            lambda: admin.list_offsets(self._cluster, {self._place: timestamp})[self._place],
-            passes=is_retriable_or_broken,
-        )
 
     def _lose(self, loss: DataLossError) -> None:
         if self._options.fail_on_data_loss:
