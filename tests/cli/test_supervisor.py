@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -168,3 +169,14 @@ def test_a_driver_whose_supervisor_is_gone_stops(monkeypatch: pytest.MonkeyPatch
         os.close(theirs)
         assert Driver.asked.wait(WITHIN_S)
         waiting.join()
+
+
+def test_a_driver_that_ends_beside_its_supervisor_ends_well() -> None:
+    """While a thread waits for the supervisor's end, the interpreter must end without a crash."""
+    program = (
+        "import threading\n"
+        "from headwater.cli import run\n"
+        "threading.Thread(target=run._stop_when_alone, args=(None,), daemon=True).start()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as driver:
+        assert driver.wait(WITHIN_S) == 0

@@ -48,8 +48,8 @@ def dry_run(*, session: Session, file: str, master: str | None, records: int, ro
     from headwater.streams.running import definitions, sampling  # noqa: PLC0415
 
     path, name = definitions.split(file)
-    group_prefix = f"headwater-dry-run-{uuid.uuid4().hex[:12]}"
-    options = sampling.source_options(records, group_prefix)
+    group = f"headwater-dry-run-{uuid.uuid4().hex[:12]}"
+    options = sampling.source_options(records, group)
     pipelines = definitions.load(path, name, source_options=options)
     reports = []
     try:
@@ -62,9 +62,8 @@ def dry_run(*, session: Session, file: str, master: str | None, records: int, ro
                 _print(reports[-1])
     finally:
         end_spark()
-        for group in admin.list_groups(session.cluster):
-            if group.startswith(group_prefix):
-                admin.delete_group(session.cluster, group)
+        if group in admin.list_groups(session.cluster):
+            admin.delete_group(session.cluster, group)
     if session.as_json:
         output.document({"pipelines": reports})
 

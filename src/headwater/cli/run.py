@@ -98,7 +98,10 @@ def run(
 
 def _stop_when_alone(driver: "Driver") -> None:
     """Stop when whoever started us is gone, however that came: its end of a pipe is closed."""
-    sys.stdin.buffer.read()
+    # Not through `sys.stdin`: its lock, held by this thread, would make the interpreter's end a
+    # crash, and whoever supervises us would take a stop for a failure.
+    while os.read(sys.stdin.fileno(), 1024):
+        pass
     driver.ask_to_stop()
 
 

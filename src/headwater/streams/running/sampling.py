@@ -34,13 +34,15 @@ class Sample(NamedTuple):
     rows: list[dict[str, Any]]
 
 
-def source_options(records_max: int, group_prefix: str) -> Mapping[str, str]:
+def source_options(records_max: int, group: str) -> Mapping[str, str]:
     """Return what the sources of a dry run are told: few records, from the beginning."""
     return {
         "startingTimestamp": "0",
         "startingOffsetsByTimestampStrategy": "latest",
         "maxOffsetsPerTrigger": str(records_max),
-        "groupIdPrefix": group_prefix,
+        "minOffsetsPerTrigger": "1",
+        # Over a group that the file names: the pipeline itself may be running in it.
+        "kafka.group.id": group,
     }
 
 
