@@ -15,8 +15,10 @@ from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from typing import Literal, get_args
 
+from headwater.base.errors import ErrorCode, KafkaError
 from headwater.base.record.batch import parse_header
 from headwater.log import manifest
+from headwater.log.partition import PartitionLog
 from headwater.testing.manual_clock import ManualClock
 from headwater.testing.memory_disk import Keep, MemoryDisk, Operation
 from tests.crash.log.ledger import Broken, Ledger
@@ -178,12 +180,7 @@ def live_on(life: Life) -> None:
     for log in logs:
         for sent in ledger.promise(log).sent.values():
             if sent and (sent[-1][1] >= log.log_start_offset or not ledger.was_full):
-                batch, offset = bytearray(sent[-1][0]), sent[-1][1]
-                appended = log.append(batch, parse_header(batch))
-                expect(
-                    appended.duplicate and appended.base_offset == offset,
-                    f"{log}: a repetition of offset {offset} is {appended}",
-                )
+                send_again(log, bytearray(sent[-1][0]), sent[-1][1])
         life.end_all(log.topic, log.partition)
         life.append(log.topic, log.partition)
     life.commit_together(*((log.topic, log.partition) for log in logs))
@@ -196,6 +193,24 @@ def live_on(life: Life) -> None:
     directories = {name for name in names if life.disk.is_directory(f"{DATA}/log/{name}")}
     known = {f"{log.topic}-{log.partition}" for log in life.store.logs()}
     expect(directories <= known, f"nobody removes {directories - known}")
+
+
+def send_again(log: PartitionLog, batch: bytearray, offset: int) -> None:
+    """Repeat a batch: it is known, or refused where its transaction has ended."""
+    header = parse_header(batch)
+    open_since = {each.producer_id: each.first_offset for each in log.open_transactions()}
+    if header.is_transactional and offset < open_since.get(header.producer_id, offset + 1):
+        try:
+            appended = log.append(batch, header)
+        except KafkaError as error:
+            expect(error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, f"{log}: {error!r}")
+            return
+        raise Broken(f"{log}: what ended at offset {offset} is repeated: {appended}")
+    appended = log.append(batch, header)
+    expect(
+        appended.duplicate and appended.base_offset == offset,
+        f"{log}: a repetition of offset {offset} is {appended}",
+    )
 
 
 def expect(kept: bool, otherwise: str) -> None:
