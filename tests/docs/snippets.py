@@ -11,7 +11,7 @@ per page. Anything else is text. A comment line before a block says what is spec
 A page has a broker if the line `<!-- with broker -->` stands anywhere on it, or from the block on
 that keeps `headwater up` running. Its address is in HEADWATER_BOOTSTRAP or found by the command
 line itself, and `localhost:9092` in a block stands for it, so that a page can show what people
-type.
+type. A page with the line `<!-- with Spark -->` is left out where Spark cannot be started.
 """
 
 import contextlib
@@ -26,6 +26,7 @@ from typing import Self
 
 RUN = frozenset({"python", "sh"})
 WITH_BROKER = "<!-- with broker -->"
+WITH_SPARK = "<!-- with Spark -->"
 USUAL_ADDRESS = "localhost:9092"
 _NOT_RUN = re.compile(r"<!-- not run: \S.* -->")
 _STAYS = re.compile(r"<!-- keeps running(?:; says: (?P<text>\S.*))? -->")

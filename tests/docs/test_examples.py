@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.streams.needs import require_spark
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("[!_]*.py"))
 
@@ -14,6 +16,8 @@ EXAMPLES = sorted((ROOT / "examples").glob("[!_]*.py"))
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_example(example: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """An example finds its broker in HEADWATER_BOOTSTRAP, as the command line does."""
+    if "hw.session" in example.read_text():
+        require_spark()
     broker = request.getfixturevalue("headwater_fresh_broker")
     done = subprocess.run(
         [sys.executable, str(example)],

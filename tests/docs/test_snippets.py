@@ -9,6 +9,7 @@ import pytest
 
 from tests.docs import snippets
 from tests.newcomer.run import COREUTILS, PROGRAMS
+from tests.streams.needs import require_spark
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -63,6 +64,8 @@ def test_page(
     request: pytest.FixtureRequest,
 ) -> None:
     text = page.read_text()
+    if snippets.WITH_SPARK in text:
+        require_spark()
     address = None
     monkeypatch.delenv("HEADWATER_BOOTSTRAP", raising=False)
     # As in an activated environment: `headwater` and `pytest` are those of this Python.
