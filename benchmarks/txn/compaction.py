@@ -5,6 +5,7 @@ This file alone decides what is cleaned: a partition of known size, filled while
 has written down that everything below the active segment is clean, and what is left is compared.
 """
 
+import random
 import struct
 import time
 from pathlib import Path
@@ -39,6 +40,7 @@ def clean(contender: Contender, codec: Codec, round_no: int) -> float:
         newest = _fill(contender, topic, codec)
         folder = contender.log_directory / f"{topic}-0"
         active = max(int(path.stem) for path in folder.glob("*.log"))
+        assert active > 0, f"{topic} has one segment only: there is nothing to clean"
         before = sum(path.stat().st_size for path in folder.glob("*.log"))
         start = time.perf_counter()
         admin.alter_configs(cluster, admin.TOPIC_RESOURCE, topic, {"cleanup.policy": "compact"})
@@ -52,7 +54,9 @@ def _fill(contender: Contender, topic: str, codec: Codec) -> dict[bytes, bytes]:
     """Write every key several times; return the newest value of each, by its first bytes."""
     newest = {}
     count = (MEGABYTES << 20) // (_VALUE_BYTES + 30)
-    filler = bytes(index % 7 for index in range(_VALUE_BYTES - 8))
+    # Half of a value can be compressed: a log that shrinks to one segment would not be cleaned.
+    chance = random.Random(1)
+    half = (_VALUE_BYTES - 8) // 2
     now_ms = int(time.time() * 1000)
     with load.connect(("127.0.0.1", contender.port)) as sock:
         for first in range(0, count, _RECORDS_PER_BATCH):
@@ -60,7 +64,8 @@ def _fill(contender: Contender, topic: str, codec: Codec) -> dict[bytes, bytes]:
             for number in range(first, first + _RECORDS_PER_BATCH):
                 key = struct.pack(">q", number * 7_919 % _KEYS)
                 newest[key] = struct.pack(">q", number)
-                records.append(Record(0, now_ms, key, newest[key] + filler))
+                value = newest[key] + chance.randbytes(half) + bytes(_VALUE_BYTES - 8 - half)
+                records.append(Record(0, now_ms, key, value))
             sock.sendall(load.produce_frame(topic, 0, build_batch(records, codec=codec)))
             load.receive_frame(sock)
     return newest
