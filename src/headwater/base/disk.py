@@ -363,18 +363,11 @@ class RealLock:
 
     def __init__(self, path: str) -> None:
         """Lock, then write our pid for whoever comes second."""
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = os.pread(self._descriptor, 32, 0).decode(errors="replace").strip()
+        self._descriptor = _locked(path)
+        while not _is_at(path, self._descriptor):
+            # Whoever held it has removed the file meanwhile: this lock would keep nobody out.
             os.close(self._descriptor)
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise
-            directory = Path(path).parent
-            message = f"{directory} is in use by process {holder or 'unknown'}"
-            hint = "stop it (headwater down) or choose another directory with --data"
-            raise AlreadyLockedError(message, hint=hint) from None
+            self._descriptor = _locked(path)
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
 
@@ -383,3 +376,41 @@ class RealLock:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+
+
+def _locked(path: str) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+        os.close(descriptor)
+        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            raise
+        message = f"{Path(path).parent} is in use by process {holder or 'unknown'}"
+        hint = "stop it (headwater down) or choose another directory with --data"
+        raise AlreadyLockedError(message, hint=hint) from None
+    return descriptor
+
+
+def _is_at(path: str, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))  # noqa: PTH116 - a pair of them
+    except FileNotFoundError:
+        return False
+
+
+def lock_holder(path: str) -> int | None:
+    """Return the pid of the process that holds a lock file, or None when nobody does."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        text = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+        return int(text) if text.isdecimal() else None
+    finally:
+        os.close(descriptor)
+    return None

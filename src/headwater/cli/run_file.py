@@ -5,11 +5,11 @@ holds its pid and address while it runs. A broker that was killed leaves the not
 believed only while the directory's lock is held by the process it names.
 """
 
-import fcntl
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from headwater.base import disk
 
 RUN_FILE = "headwater.run"
 DEFAULT_DATA = "headwater-data"
@@ -51,15 +51,4 @@ def find(data_directory: str) -> Running | None:
 
 def lock_holder(data_directory: str) -> int | None:
     """Return the pid of the process that holds the directory, or None when nobody does."""
-    try:
-        descriptor = os.open(Path(data_directory, "log", ".lock"), os.O_RDONLY)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        text = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-        return int(text) if text.isdecimal() else None
-    finally:
-        os.close(descriptor)
-    return None
+    return disk.lock_holder(f"{data_directory}/log/.lock")

@@ -1,5 +1,6 @@
 """What is kept of a pipeline, and that only one process at a time runs it."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -140,6 +141,27 @@ def test_progress_is_kept(checkpoint: Checkpoint) -> None:
     assert checkpoint.progress() == {"batch": 7}
     (checkpoint.folder / "progress.json").write_text("{")
     assert checkpoint.progress() is None
+
+
+def test_a_driver_that_starts_while_it_is_removed_holds_a_lock_that_counts(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has opened the lock file, and then the file goes: what it locks must be the new one."""
+    checkpoint.folder.mkdir(parents=True)
+    flock, calls = fcntl.flock, []
+
+    def removed_before(descriptor: int, operation: int) -> None:
+        calls.append(operation)
+        if len(calls) == 1:
+            (checkpoint.folder / ".lock").unlink()
+            checkpoint.folder.rmdir()
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", removed_before)
+    with checkpoint.locked():
+        assert checkpoint.pid() == os.getpid()
+        with pytest.raises(PipelineBusyError), checkpoint.locked():
+            pass
 
 
 def test_removed_it_is_unknown(tmp_path: Path, checkpoint: Checkpoint) -> None:

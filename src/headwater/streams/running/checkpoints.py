@@ -5,7 +5,6 @@ This file alone decides what lies under ``<data>/checkpoints/NAME``: Spark's own
 and a lock that its driver holds. It knows nothing of Spark.
 """
 
-import fcntl
 import json
 import os
 import re
@@ -17,6 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from headwater.base.disk import AlreadyLockedError, RealLock, lock_holder
 from headwater.streams.running.errors import (
     DefinitionError,
     PipelineBusyError,
@@ -88,36 +88,28 @@ class Checkpoint:
         Raises:
             PipelineBusyError: Another process is.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = self._lock()
         try:
+            yield
+        finally:
+            lock.release()
+
+    def _lock(self) -> RealLock:
+        while True:
+            self.folder.mkdir(parents=True, exist_ok=True)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+                return RealLock(str(self.folder / ".lock"))
+            except FileNotFoundError:
+                continue  # `remove` has taken the folder away in between
+            except AlreadyLockedError:
                 raise PipelineBusyError(
                     f"pipeline {self.name!r} is running already (pid {self.pid() or 'unknown'})",
                     hint=f"stop it first: headwater pipeline stop {self.name}",
                 ) from None
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-            yield
-        finally:
-            os.close(descriptor)
 
     def pid(self) -> int | None:
         """Return the process that runs the pipeline, or None."""
-        try:
-            descriptor = os.open(self.folder / ".lock", os.O_RDONLY)
-        except OSError:
-            return None
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            text = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-            return int(text) if text.isdecimal() else None
-        finally:
-            os.close(descriptor)
-        return None
+        return lock_holder(str(self.folder / ".lock"))
 
     def note(self) -> Note:
         """Return what is known of it; of one that has never run, its name."""
@@ -175,9 +167,10 @@ class Checkpoint:
             for each in self.folder.iterdir():
                 if each.name != ".lock":
                     shutil.rmtree(each) if each.is_dir() else each.unlink()
-        with suppress(OSError):  # a driver that has just started has its lock in there
+            # Still locked: who opens the file before it goes is refused, later makes another.
             (self.folder / ".lock").unlink()
-            self.folder.rmdir()
+            with suppress(OSError):  # a driver that has just started has its lock in there
+                self.folder.rmdir()
 
     def _write(self, name: str, content: Mapping[str, object]) -> None:
         path = self.folder / name
