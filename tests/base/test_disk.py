@@ -1,6 +1,7 @@
 """Real and remembered disks keep one contract; only one of them can lose power."""
 
 import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from headwater.base.disk import (
     AlreadyLockedError,
     RealDisk,
     RealFile,
+    lock_holder,
     may_pass,
     read_file,
     replace_file,
@@ -104,6 +106,18 @@ class TestRealDisk:
             holder.wait()
 
         RealDisk().lock(path).release()
+
+    def test_whoever_looks_for_the_holder_is_in_nobodys_way(self, tmp_path: Path) -> None:
+        path = tmp_path / ".lock"
+        with path.open("w") as looker:
+            fcntl.flock(looker, fcntl.LOCK_SH)
+            gone = threading.Timer(0.1, fcntl.flock, (looker, fcntl.LOCK_UN))
+            gone.start()
+            lock = RealDisk().lock(str(path))
+            gone.join()
+        assert lock_holder(str(path)) == os.getpid()
+        lock.release()
+        assert lock_holder(str(path)) is None
 
     def test_a_file_nobody_holds_is_closed(self, tmp_path: Path) -> None:
         file = RealDisk().open(str(tmp_path / "a"), create=True)

@@ -381,16 +381,35 @@ class RealLock:
 def _locked(path: str) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+        while not _flock(descriptor, fcntl.LOCK_EX):
+            _refuse_if_held(path, descriptor)
+    except BaseException:
         os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _refuse_if_held(path: str, descriptor: int) -> None:
+    """Tell a holder from those who look, as `lock_holder` does: they let others look."""
+    if _flock(descriptor, fcntl.LOCK_SH):
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        return
+    holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+    raise AlreadyLockedError(
+        f"{Path(path).parent} is in use by process {holder or 'unknown'}",
+        hint="stop it (headwater down) or choose another directory with --data",
+    )
+
+
+def _flock(descriptor: int, kind: int) -> bool:
+    """Lock without waiting; tell whether nobody was in the way."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except OSError as error:
         if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
             raise
-        message = f"{Path(path).parent} is in use by process {holder or 'unknown'}"
-        hint = "stop it (headwater down) or choose another directory with --data"
-        raise AlreadyLockedError(message, hint=hint) from None
-    return descriptor
+        return False
+    return True
 
 
 def _is_at(path: str, descriptor: int) -> bool:
@@ -407,10 +426,9 @@ def lock_holder(path: str) -> int | None:
     except OSError:
         return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
+        if _flock(descriptor, fcntl.LOCK_SH):
+            return None
         text = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
         return int(text) if text.isdecimal() else None
     finally:
         os.close(descriptor)
-    return None
