@@ -111,3 +111,16 @@ def test_files_go_with_those_of_losers_and_of_batches_before(
     remove_staged([winner])
 
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [Path(kept.staged or "")]
+
+
+def test_an_older_run_leaves_the_files_of_a_newer_one(small_limits: None, tmp_path: Path) -> None:
+    """It is fenced and gives up its batch, which the newer one has begun to repeat."""
+    older, newer, dead = (
+        make_message(Origin("query", run, number), {("t", 0): [_batch(2_000)]}, str(tmp_path))
+        for run, number in (("older", 7), ("newer", 7), ("dead", 6))
+    )
+
+    remove_staged([older])
+
+    assert gather([newer]).keys() == {("t", 0)}
+    assert [Path(each.staged or "").exists() for each in (older, dead)] == [False, False]

@@ -99,6 +99,23 @@ def test_a_topic_recreated_between_plan_and_task_never_gives_its_records(
     assert lenient.rows(start, end) == []
 
 
+def test_a_log_that_has_lost_its_end_is_an_error_or_left_out(
+    broker: Broker, single: str, stream: Streams
+) -> None:
+    broker.send(single, pairs(0, 5))
+    options = {"subscribe": single, "kafka.default.api.timeout.ms": "1000", **EARLIEST}
+    query = stream(options)
+    start = query.start()
+    planned = query.reader.latestOffset(json.loads(start), ReadAllAvailable())
+    planned["topics"][single]["partitions"]["0"] += 3
+    end = json.dumps(planned)
+    with pytest.raises(DataLossError, match="records 5 to 7 do not come") as caught:
+        query.rows(start, end)
+    assert any("failOnDataLoss" in note for note in caught.value.__notes__)
+    lenient = stream({**options, **GO_ON})
+    assert values(lenient.rows(start, end)) == texts(0, 5)
+
+
 def test_a_deleted_topic_is_an_error_or_left_out(
     broker: Broker, single: str, topic: str, stream: Streams
 ) -> None:

@@ -4,7 +4,7 @@ This file alone decides how finished batches get from a task to the driver: in t
 or in a file beside others of the same batch, of which the message says what is in it. Only the
 messages of attempts that Spark has chosen reach the driver; files of others are removed unread.
 
-    <stagingLocation>/headwater-sink/<query id>/<batch id>/<any name>
+    <stagingLocation>/headwater-sink/<query id>/<run id>/<batch id>/<any name>
 
 A file is nothing but record batches, one behind the other; the message knows their sizes.
 """
@@ -135,19 +135,29 @@ def _gather_staged(message: TaskMessage, path: str, gathered: dict[Place, list[B
 def remove_staged(messages: Iterable[TaskMessage]) -> None:
     """Remove the files of a batch, those of attempts that did not count, and of batches before.
 
-    What cannot be removed stays: nobody reads it.
+    Of other runs only what lies behind this batch: a newer one may be writing it just now. What
+    cannot be removed stays: nobody reads it.
     """
     for message in messages:
         if message.staged is None:
             continue
-        folder = Path(message.staged).parent
+        own = Path(message.staged).parent.parent
         with contextlib.suppress(OSError):
-            for each in folder.parent.iterdir():
-                if each.name.isdecimal() and int(each.name) <= message.origin.batch_id:
-                    shutil.rmtree(each, ignore_errors=True)
-            folder.parent.rmdir()
+            for run in own.parent.iterdir():
+                _remove_before(run, message.origin.batch_id + (run == own))
+            own.parent.rmdir()
         return
 
 
+def _remove_before(run: Path, batch_id: int) -> None:
+    """Remove the earlier batches of one run, and its folder if nothing else is in it."""
+    with contextlib.suppress(OSError):
+        for each in run.iterdir():
+            if each.name.isdecimal() and int(each.name) < batch_id:
+                shutil.rmtree(each, ignore_errors=True)
+        run.rmdir()
+
+
 def _batch_folder(staging_location: str, origin: Origin) -> Path:
-    return Path(staging_location, _FOLDER, origin.query_id, str(origin.batch_id))
+    run = Path(staging_location, _FOLDER, origin.query_id, origin.run_id)
+    return run / str(origin.batch_id)

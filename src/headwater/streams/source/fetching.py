@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from headwater.base.errors import ErrorCode, HeadwaterError, KafkaError
+from headwater.base.errors import ErrorCode, KafkaError
 from headwater.base.uuids import uuid_from_text
 from headwater.delivery.client import admin
 from headwater.delivery.client.batch_reader import BatchReader, Fetched
@@ -82,7 +82,8 @@ class _Reading:
                 if next_offset > offset:
                     offset, silent_until_s = next_offset, self._deadline_s()
                 elif time.monotonic() > silent_until_s:
-                    raise self._stuck(offset, fetched)
+                    self._lose(self._stuck(offset, fetched))
+                    return
 
     def _deadline_s(self) -> float:
         return time.monotonic() + self._cluster.timeout_s
@@ -130,7 +131,7 @@ class _Reading:
             raise loss
         _LOG.warning("%s", loss.message)
 
-    def _stuck(self, offset: int, fetched: Fetched) -> HeadwaterError:
+    def _stuck(self, offset: int, fetched: Fetched) -> DataLossError:
         """Say why records that were planned do not come."""
         end = self._wanted.end
         return DataLossError(
@@ -138,5 +139,5 @@ class _Reading:
             f"the log ends at {fetched.high_watermark}, and what may be read at "
             f"{fetched.last_stable_offset}",
             hint="has the broker lost its data? see: headwater topic describe "
-            + self._wanted.topic,
+            f"{self._wanted.topic}; or, to go on without them: .option('failOnDataLoss', 'false')",
         )
