@@ -59,12 +59,17 @@ def run(
     supervised: bool,
     data: str,
 ) -> int:
-    """Run pipelines until SIGTERM or Ctrl-C, which end them after what they are doing.
+    """Run pipelines until SIGTERM or Ctrl-C, which end them after the batch that they are at.
+
+    A batch that takes long is cut off, and done again, whole, at the next start; a second Ctrl-C
+    does so at once.
 
     Checkpoints, names and restarts are managed: what was read and written before is known. With
     --json each batch is a line on standard output.
     """
     prepare(session, master=master, data=data)
+    # Until they run, nothing has to be ended: to be stopped is no failure.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(Exit.DONE))
     # Spark and what it needs are loaded by those alone who run something.
     from headwater.streams.running import definitions  # noqa: PLC0415
     from headwater.streams.running.driver import Driver  # noqa: PLC0415
@@ -72,9 +77,7 @@ def run(
     path, name = definitions.split(file)
     pipelines = definitions.load(path, name)
     view = _View([each.name for each in pipelines], as_json=session.as_json)
-    driver = Driver(
-        pipelines, data=data, file=path, every=every, once=once, on_batch=view.hear
-    ).start()
+    driver = Driver(pipelines, data=data, file=path, every=every, once=once, on_batch=view.hear)
 
     def stop(number: int, _: object) -> None:
         driver.ask_to_stop()
@@ -83,6 +86,7 @@ def run(
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
+    driver.start()
     if supervised:
         threading.Thread(target=_stop_when_alone, args=(driver,), daemon=True).start()
     names = ", ".join(each.name for each in pipelines)

@@ -2,9 +2,11 @@
 
 import json
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -122,6 +124,46 @@ def test_started_and_stopped(place: Place, data: Path) -> None:
     assert place.written() == [b"X"]
 
 
+def test_a_stop_lets_the_batch_finish(place: Place, data: Path) -> None:
+    """Else what it has written would be known only after the next start has done it again."""
+
+    def slow(frame: DataFrame) -> DataFrame:
+        def wait(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                time.sleep(1.5)
+                yield batch
+
+        return upper(frame).mapInArrow(wait, "key binary, value string")
+
+    driver = Driver([place.pipeline("slow", slow)]).start()
+    place.send("x")
+    (query,) = driver.queries.values()
+    wait_until(lambda: query.status["isDataAvailable"])
+    driver.stop()
+    assert place.written() == [b"X"]
+    progress = Checkpoint(data, "slow").progress()
+    assert progress is not None
+    assert (progress["rows"], progress["lag"]) == (1, 0)
+    assert Path(Checkpoint(data, "slow").location, "commits", str(progress["batch"])).exists()
+
+
+def test_a_failure_before_a_stop_is_a_failure(place: Place, data: Path) -> None:
+    driver = place.pipeline("fails", broken_by_one_letter).start()
+    place.send("x")
+    (query,) = driver.queries.values()
+    wait_until(lambda: not query.isActive)
+    with pytest.raises(PipelineFailedError):
+        driver.stop()
+    assert Checkpoint(data, "fails").state() == "failed"
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + WITHIN_S
+    while not is_so():
+        assert time.monotonic() < end_s
+        time.sleep(0.02)
+
+
 def test_an_interrupt_stops_it(place: Place, data: Path, spark: SparkSession) -> None:
     """As in a notebook, where the cell that runs it is interrupted."""
 
@@ -181,10 +223,14 @@ def test_what_spark_itself_finds_in_the_state_is_told_in_our_words(
     assert "headwater pipeline reset words" in raised.value.hint
 
 
-def test_a_failure_is_told_and_kept(place: Place, data: Path) -> None:
+def broken_by_one_letter(frame: DataFrame) -> DataFrame:
     fail = F.udf(lambda value: str(1 / (len(value) - 1)), "string", useArrow=False)
+    return frame.select(fail("value").alias("value"))
+
+
+def test_a_failure_is_told_and_kept(place: Place, data: Path) -> None:
     place.send("a")
-    broken = place.pipeline("broken", lambda frame: frame.select(fail("value").alias("value")))
+    broken = place.pipeline("broken", broken_by_one_letter)
     with pytest.raises(PipelineFailedError, match="ZeroDivisionError: division by zero") as raised:
         broken.run(once=True)
     assert "headwater pipeline logs broken" in raised.value.hint

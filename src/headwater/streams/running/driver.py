@@ -8,6 +8,7 @@ import contextlib
 import json
 import logging
 import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -41,6 +42,8 @@ _LOOK_AGAIN_S = 0.1
 _PUBLISH_WITHIN_S = 5.0
 # Spark tells of a batch a moment after its end.
 _HEAR_WITHIN_S = 10.0
+# Whoever supervises us waits longer than this, and for the rest of the end.
+_FINISH_WITHIN_S = 20.0
 
 
 class Driver:
@@ -162,13 +165,11 @@ class Driver:
 
     def _wait_for_news(self, name: str, query: StreamingQuery) -> None:
         """Wait until all who want to hear of its last batch have heard of it."""
-        last = query.lastProgress
+        last = _last_batch(query)
         if last is None:
             return
         with self._news:
-            self._news.wait_for(
-                lambda: self._last_heard.get(name, -1) >= last.batchId, _HEAR_WITHIN_S
-            )
+            self._news.wait_for(lambda: self._last_heard.get(name, -1) >= last, _HEAR_WITHIN_S)
 
     def wait(self, *, tick: Callable[[], None] | None = None) -> None:
         """Wait until all have ended, one has failed, or somebody has asked them to stop.
@@ -200,7 +201,7 @@ class Driver:
         self._stopping.set()
 
     def stop(self) -> None:
-        """End them after what they are doing, and wait until they have ended."""
+        """End them, each after the batch that it is at if that ends soon."""
         self.ask_to_stop()
         self.wait()
 
@@ -223,13 +224,39 @@ class Driver:
         self._error = self._error or told
 
     def _end_all(self) -> None:
-        for name, query in self._running.items():
-            with contextlib.suppress(StreamingQueryException):
-                query.stop()
-                self._wait_for_news(name, query)
-            self._logs[name].info("stopped")
-            self._checkpoints[name].end(None)
-        self._running.clear()
+        try:
+            self._let_batches_finish()
+        finally:
+            for name, query in list(self._running.items()):
+                if not query.isActive:
+                    self._ended(name, query)
+                    continue
+                with contextlib.suppress(StreamingQueryException):
+                    query.stop()
+                    self._wait_for_news(name, query)
+                self._logs[name].info("stopped")
+                self._checkpoints[name].end(None)
+            self._running.clear()
+
+    def _let_batches_finish(self) -> None:
+        """Wait until each has ended the batch that it is at; what is cut off is done again."""
+        last = {name: _last_batch(query) for name, query in self._running.items()}
+        end_s = time.monotonic() + _FINISH_WITHIN_S
+        while time.monotonic() < end_s and any(
+            _is_in_batch(query) and _last_batch(query) == last[name]
+            for name, query in self._running.items()
+        ):
+            time.sleep(_LOOK_AGAIN_S / 2)
+
+
+def _is_in_batch(query: StreamingQuery) -> bool:
+    status = query.status
+    return bool(query.isActive and status["isTriggerActive"] and status["isDataAvailable"])
+
+
+def _last_batch(query: StreamingQuery) -> int | None:
+    last = query.lastProgress
+    return None if last is None else last.batchId
 
 
 class _Listener(StreamingQueryListener):
