@@ -153,6 +153,19 @@ def test_up_tells_of_them_and_ends_them(
     assert not (tmp_path / "headwater-data" / "pipelines.run").exists()
 
 
+def test_what_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
+    """The folder of the logs is a file at first, as if there were no room for it."""
+    (tmp_path / "logs").write_text("")
+
+    def until(told: dict[str, Any]) -> bool:
+        if told["state"] == "waiting":
+            assert told["last_exit"] == Exit.ENVIRONMENT
+            (tmp_path / "logs").unlink(missing_ok=True)
+        return bool(told["state"] == "stopped")
+
+    assert supervise(tmp_path, ["-c", "pass"], until)["last_exit"] == 0
+
+
 def test_a_driver_whose_supervisor_is_gone_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     class Driver:
         asked = threading.Event()

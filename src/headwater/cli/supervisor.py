@@ -12,6 +12,7 @@ when its supervisor is gone::
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import sys
 import time
@@ -27,6 +28,7 @@ from headwater.cli.options import BOOTSTRAP_VARIABLE
 from headwater.streams.running.checkpoints import check_name
 from headwater.streams.running.errors import DefinitionError
 
+_LOG = logging.getLogger(__name__)
 TABLE = "pipelines"
 RUN_FILE = "pipelines.run"
 _KEYS = ("file", "master", "every")
@@ -158,7 +160,12 @@ class Supervisor:
         failures = 0
         while not self._stopping.is_set():
             begun_s = time.monotonic()
-            code = await self._run_once(listed, state)
+            try:
+                code = await self._run_once(listed, state)
+            except OSError as error:
+                # No room for its log, or for one more process: that may pass.
+                _LOG.warning("pipeline %s cannot be started: %s", listed.name, error)
+                code = Exit.ENVIRONMENT
             state.pid, state.last_exit = None, code
             if code == 0 or self._stopping.is_set():
                 # It was told to stop, by us or by a person, who starts it again when it suits.

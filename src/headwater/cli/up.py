@@ -174,8 +174,10 @@ async def _run(loaded: Loaded, pipelines: list[Listed], *, as_json: bool) -> int
         ends: list[asyncio.Future[Any]] = [stopping, node.failed]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         # Pipelines first: they end well only while there is a broker.
-        await supervisor.stop()
-        await node.stop()
+        try:
+            await supervisor.stop()
+        finally:
+            await node.stop()
     finally:
         run_file.remove(data_directory)
     if node.failed.done():
