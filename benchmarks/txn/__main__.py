@@ -11,40 +11,39 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.broker import measures
 from benchmarks.broker.brokers import Contender, Headwater, Kafka, closing_broker, scratch
 from benchmarks.table import Row, options, print_rows, say
-from benchmarks.txn import compaction, transactions
+from benchmarks.txn import compaction, transactions, unchanged
 from headwater.base.record.codecs import Codec
 from tests import peers
 
 _CLEANER = {"log.cleaner.backoff.ms": "100", "log.cleaner.threads": "1"}
 _TRANSACTIONS_BAR = 1.0
 _COMPACTION_BAR = 0.5
-_UNCHANGED_BAR = 0.95
-_UNCHANGED = (
-    "1-record requests, durable, 16x5: requests/s",
-    "1-record requests, durable, 1x1: requests/s",
-    "produce 1000 B records, durable: MB/s",
-    "fetch 1000 B records, durable: MB/s",
-)
+_PARTS = ("transactions", "compaction", "unchanged")
 
 
 def main() -> int:
     """Measure, print the table, and the rows as JSON on the last line."""
-    arguments = options("benchmarks.txn", seconds=2.0).parse_args()
+    parser = options("benchmarks.txn", seconds=2.0)
+    parser.add_argument("--only", choices=_PARTS, action="append", help="a part of it")
+    arguments = parser.parse_args()
+    parts = arguments.only or _PARTS
     if reason := peers.missing("kafka"):
         print(reason, file=sys.stderr)
         return 1
     began = time.monotonic()
     rows = []
-    with _brokers(arguments.directory) as (ours, theirs):
-        rows += _transaction_rows(ours, theirs, arguments, began)
-        rows += _compaction_rows(ours, theirs, arguments, began)
-    rows += _unchanged_rows(arguments, began)
+    for part, measure in (("transactions", _transaction_rows), ("compaction", _compaction_rows)):
+        if part in parts:
+            with _brokers(arguments.directory) as (ours, theirs):
+                rows += measure(ours, theirs, arguments, began)
+    if "unchanged" in parts:
+        rows += unchanged.rows(arguments.directory, _CLEANER, arguments.rounds)
+        say("plain produce and fetch measured", began)
     print_rows(rows)
     return 0
 
@@ -117,6 +116,8 @@ def _compaction_rows(
             order: list[Contender] = [ours, theirs] if round_no % 2 else [theirs, ours]
             for contender in order:
                 rates[contender.name].append(compaction.clean(contender, codec, round_no))
+            told = ", ".join(f"{name} {found[-1]:,.0f}" for name, found in rates.items())
+            say(f"compaction of {codec.name.lower()}, round {round_no + 1}: MB/s {told}", began)
         rows.append(
             Row(
                 f"compaction, {codec.name.lower()}: MB/s",
@@ -126,42 +127,7 @@ def _compaction_rows(
                 _COMPACTION_BAR,
             )
         )
-        say(f"compaction of {codec.name.lower()} batches measured", began)
     return rows
-
-
-def _unchanged_rows(arguments: argparse.Namespace, began: float) -> list[Row]:
-    """Two of ours: one as new, one whose features have all been used."""
-    found: dict[str, dict[str, list[float]]] = {"used": {}, "new": {}}
-    with ExitStack() as stack:
-        brokers = {}
-        for name in found:
-            folder = stack.enter_context(scratch(arguments.directory))
-            broker = stack.enter_context(closing_broker(Headwater(folder, _CLEANER)))
-            broker.start()
-            measures.prepare(broker)
-            brokers[name] = broker
-        transactions.prepare(brokers["used"])
-        for records in transactions.RECORD_COUNTS:
-            transactions.bare(brokers["used"], records, 100, arguments.seconds)
-        compaction.clean(brokers["used"], Codec.NONE, 0)
-        for round_no in range(arguments.rounds):
-            for name in sorted(brokers, reverse=bool(round_no % 2)):
-                figures = measures.one_record_requests(brokers[name], arguments.seconds)
-                figures |= measures.throughput(brokers[name], 1_000, arguments.seconds, round_no)
-                for figure, value in figures.items():
-                    found[name].setdefault(figure, []).append(value)
-        say("plain produce and fetch measured", began)
-    return [
-        Row(
-            f"features used, {name}",
-            statistics.median(found["used"][name]),
-            statistics.median(found["new"][name]),
-            name.rpartition(": ")[2],
-            _UNCHANGED_BAR,
-        )
-        for name in _UNCHANGED
-    ]
 
 
 if __name__ == "__main__":
