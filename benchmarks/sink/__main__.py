@@ -5,26 +5,18 @@ sinks write the same rows to the same broker in the same Spark session, in turn.
 what Spark reports of each batch but the first, from its trigger to its place in the commit log.
 """
 
-import argparse
 import statistics
 import sys
 import tempfile
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from benchmarks.broker.brokers import Headwater, closing_broker, delete_topic, scratch
-from benchmarks.table import Row, options, print_rows, say
+from benchmarks.broker.brokers import delete_topic
+from benchmarks.spark import OURS, THEIRS, Bench, can_run, parser_of, running
+from benchmarks.table import Row, print_rows
 from headwater.delivery.client import admin
 from headwater.delivery.client.cluster import Cluster
-from headwater.streams.session import session
-from tests import peers
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-_OURS = "headwater"
-_THEIRS = "kafka"
 _BAR = 0.5
 _BATCHES = 5
 _WITHIN_S = 300
@@ -56,79 +48,52 @@ _CASES = (
 
 def main() -> int:
     """Measure, print the table, and the rows as JSON on the last line."""
-    arguments = _parse()
-    if reason := peers.missing("spark-kafka"):
-        print(reason, file=sys.stderr)
+    arguments = parser_of("benchmarks.sink", rounds=5).parse_args()
+    if not can_run("spark-kafka"):
         return 1
-    began = time.monotonic()
     rows: list[Row] = []
-    with (
-        scratch(arguments.directory) as folder,
-        closing_broker(Headwater(folder / "broker")) as broker,
-    ):
-        broker.start()
-        spark = session(
-            "bench-sink",
-            master="local[2]",
-            config={
-                "spark.jars": ",".join(map(str, peers.spark_connector())),
-                "spark.driver.memory": "2g",
-                "spark.local.dir": str(folder),
-            },
-        )
-        try:
-            for case in _CASES:
-                if arguments.only and arguments.only not in case.name:
-                    continue
-                scaled = case._replace(batch_rows=max(10, int(case.batch_rows * arguments.scale)))
-                rows.append(_compare(spark, broker.port, folder, scaled, arguments.rounds))
-                say(f"{case.name}: {rows[-1].ratio:.2f}x", began)
-        finally:
-            spark.stop()
+    with running("bench-sink", arguments.directory) as bench:
+        for case in _CASES:
+            if arguments.only not in case.name:
+                continue
+            scaled = case._replace(batch_rows=max(10, int(case.batch_rows * arguments.scale)))
+            rows.append(_compare(bench, scaled, arguments.rounds))
+            bench.say(f"{case.name}: {rows[-1].ratio:.2f}x")
     print_rows(rows)
     return 0
 
 
-def _parse() -> argparse.Namespace:
-    parser = options("benchmarks.sink", seconds=1.0)
-    parser.add_argument("--only", help="those whose name has this in it")
-    parser.add_argument("--scale", type=float, default=1.0, help="of the number of rows")
-    return parser.parse_args()
-
-
-def _compare(spark: "SparkSession", port: int, folder: Path, case: Case, rounds: int) -> Row:
-    numbers = folder / f"numbers-{case.batch_rows}"
+def _compare(bench: Bench, case: Case, rounds: int) -> Row:
+    numbers = bench.folder / f"numbers-{case.batch_rows}"
     if not numbers.exists():
         # Two files make a batch of two tasks.
         count = case.batch_rows * (_BATCHES + 1)
-        spark.range(0, count, 1, 2 * (_BATCHES + 1)).write.parquet(str(numbers))
-    measured: dict[str, list[float]] = {_OURS: [], _THEIRS: []}
+        bench.spark.range(0, count, 1, 2 * (_BATCHES + 1)).write.parquet(str(numbers))
+    measured: dict[str, list[float]] = {OURS: [], THEIRS: []}
     for round_no in range(rounds + 1):
         contents = set()
         for sink in sorted(measured, reverse=bool(round_no % 2)):
-            figure, content = _write(spark, port, numbers, case, sink)
+            figure, content = _write(bench, numbers, case, sink)
             contents.add(content)
             if round_no:  # the first warms the JVM's compiler
                 measured[sink].append(figure)
         assert len(contents) == 1, f"{case.name}: the sinks have written different rows: {contents}"
     return Row(
         f"{case.name}: {case.unit}",
-        statistics.median(measured[_OURS]),
-        statistics.median(measured[_THEIRS]),
+        statistics.median(measured[OURS]),
+        statistics.median(measured[THEIRS]),
         case.unit,
         case.bar,
     )
 
 
-def _write(
-    spark: "SparkSession", port: int, numbers: Path, case: Case, sink: str
-) -> tuple[float, tuple[object, ...]]:
+def _write(bench: Bench, numbers: Path, case: Case, sink: str) -> tuple[float, tuple[object, ...]]:
     """Write all batches to a topic of their own; return the figure, and what is in the topic."""
-    bootstrap, topic = f"127.0.0.1:{port}", "written"
-    with Cluster(bootstrap) as cluster:
+    topic = "written"
+    with Cluster(bench.bootstrap) as cluster:
         admin.create_topic(cluster, topic, partitions=case.partitions)
     rows = (
-        spark.readStream.schema("id long")
+        bench.spark.readStream.schema("id long")
         .option("maxFilesPerTrigger", 2)
         .parquet(str(numbers))
         .selectExpr(
@@ -139,7 +104,7 @@ def _write(
     with tempfile.TemporaryDirectory(prefix="headwater-bench-") as checkpoint:
         query = (
             rows.writeStream.format(sink)
-            .option("kafka.bootstrap.servers", bootstrap)
+            .option("kafka.bootstrap.servers", bench.bootstrap)
             .option("kafka.compression.type", case.codec)
             .option("topic", topic)
             .option("checkpointLocation", checkpoint)
@@ -148,8 +113,8 @@ def _write(
         )
         assert query.awaitTermination(_WITHIN_S), "the query does not come to its end"
         took_ms = [each["durationMs"]["triggerExecution"] for each in query.recentProgress]
-    content = _contents(spark, bootstrap, topic)
-    delete_topic(port, topic)
+    content = _contents(bench, topic)
+    delete_topic(bench.broker.port, topic)
     assert content[0] == case.batch_rows * (_BATCHES + 1), f"{content} in the topic"
     steady_ms = took_ms[1 : _BATCHES + 1]
     if case.unit == "p50 ms":
@@ -157,11 +122,11 @@ def _write(
     return case.batch_rows * len(steady_ms) * 1000 / sum(steady_ms), content
 
 
-def _contents(spark: "SparkSession", bootstrap: str, topic: str) -> tuple[object, ...]:
+def _contents(bench: Bench, topic: str) -> tuple[object, ...]:
     """Return what equal sets of rows have in common and others hardly ever."""
     frame = (
-        spark.read.format(_THEIRS)
-        .option("kafka.bootstrap.servers", bootstrap)
+        bench.spark.read.format(THEIRS)
+        .option("kafka.bootstrap.servers", bench.bootstrap)
         .option("kafka.isolation.level", "read_committed")
         .option("subscribe", topic)
         .load()

@@ -5,24 +5,20 @@ Both connectors read from the same broker in the same Spark session, in turn; wh
 query that touches every row's key, value and offset. Before that, each has to give the same rows.
 """
 
-import argparse
 import statistics
 import sys
 import time
 from typing import TYPE_CHECKING
 
-from benchmarks.broker.brokers import Headwater, closing_broker, delete_topic, scratch
+from benchmarks.broker.brokers import delete_topic
 from benchmarks.source.topics import Topic, fill
-from benchmarks.table import Row, options, print_rows, say
+from benchmarks.spark import OURS, THEIRS, Bench, can_run, parser_of, running
+from benchmarks.table import Row, print_rows
 from headwater.base.record.codecs import Codec
-from headwater.streams.session import session
-from tests import peers
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
-_OURS = "headwater"
-_THEIRS = "kafka"
 _BAR = 1.0
 # The JVM compiles what it has run often; a first reading takes three times as long as a fourth.
 _WARM_UPS = 3
@@ -38,64 +34,36 @@ _GRID = [
 
 def main() -> int:
     """Measure, print the table, and the rows as JSON on the last line."""
-    arguments = _parse()
-    if reason := peers.missing("spark-kafka"):
-        print(reason, file=sys.stderr)
+    arguments = parser_of("benchmarks.source", rounds=5).parse_args()
+    if not can_run("spark-kafka"):
         return 1
-    began = time.monotonic()
     rows: list[Row] = []
-    with (
-        scratch(arguments.directory) as folder,
-        closing_broker(Headwater(folder / "broker")) as broker,
-    ):
-        broker.start()
-        bootstrap = f"127.0.0.1:{broker.port}"
-        spark = session(
-            "bench-source",
-            master="local[2]",
-            config={
-                "spark.jars": ",".join(map(str, peers.spark_connector())),
-                "spark.driver.memory": "2g",
-                "spark.local.dir": str(folder),
-            },
-        )
-        try:
-            for value_bytes, codec, partitions in _GRID:
-                name = f"{value_bytes} B, {codec.name.lower()}, {partitions} partitions"
-                if arguments.only and arguments.only not in name:
-                    continue
-                share = int(_ROWS[value_bytes] * arguments.scale)
-                topic = Topic(f"t{len(rows)}", value_bytes, codec, partitions, share)
-                written = fill(bootstrap, topic)
-                rows.append(_compare(spark, bootstrap, topic, written, name, arguments.rounds))
-                delete_topic(broker.port, topic.name)
-                say(f"{name}: {rows[-1].ratio:.2f}x", began)
-        finally:
-            spark.stop()
+    with running("bench-source", arguments.directory) as bench:
+        for value_bytes, codec, partitions in _GRID:
+            name = f"{value_bytes} B, {codec.name.lower()}, {partitions} partitions"
+            if arguments.only not in name:
+                continue
+            share = int(_ROWS[value_bytes] * arguments.scale)
+            topic = Topic(f"t{len(rows)}", value_bytes, codec, partitions, share)
+            written = fill(bench.bootstrap, topic)
+            rows.append(_compare(bench, topic, written, name, arguments.rounds))
+            delete_topic(bench.broker.port, topic.name)
+            bench.say(f"{name}: {rows[-1].ratio:.2f}x")
     print_rows(rows)
     return 0
 
 
-def _parse() -> argparse.Namespace:
-    parser = options("benchmarks.source", seconds=1.0)
-    parser.add_argument("--only", help="those whose name has this in it")
-    parser.add_argument("--scale", type=float, default=1.0, help="of the number of rows")
-    return parser.parse_args()
-
-
-def _compare(
-    spark: "SparkSession", bootstrap: str, topic: Topic, written: int, name: str, rounds: int
-) -> Row:
+def _compare(bench: Bench, topic: Topic, written: int, name: str, rounds: int) -> Row:
     frames = {
-        each: spark.read.format(each)
-        .option("kafka.bootstrap.servers", bootstrap)
+        each: bench.spark.read.format(each)
+        .option("kafka.bootstrap.servers", bench.bootstrap)
         .option("subscribe", topic.name)
         .load()
-        for each in (_OURS, _THEIRS)
+        for each in (OURS, THEIRS)
     }
     contents = {each: _contents(frame) for each, frame in frames.items()}
-    assert contents[_OURS] == contents[_THEIRS], f"{name}: {contents}"
-    assert contents[_OURS][0] == written, f"{name}: {written} rows were written"
+    assert contents[OURS] == contents[THEIRS], f"{name}: {contents}"
+    assert contents[OURS][0] == written, f"{name}: {written} rows were written"
     rates: dict[str, list[float]] = {each: [] for each in frames}
     for round_no in range(-_WARM_UPS, rounds):
         for each in sorted(frames, reverse=bool(round_no % 2)):
@@ -104,8 +72,8 @@ def _compare(
                 rates[each].append(written / took_s)
     return Row(
         f"{name}: rows/s",
-        statistics.median(rates[_OURS]),
-        statistics.median(rates[_THEIRS]),
+        statistics.median(rates[OURS]),
+        statistics.median(rates[THEIRS]),
         "rows/s",
         _BAR,
     )
