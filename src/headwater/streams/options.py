@@ -110,6 +110,14 @@ class Choice(NamedTuple):
         """The topics that must exist; none for a pattern."""
         return tuple(self.partitions) if self.partitions is not None else self.topics
 
+    def takes(self, topic: str, partition: int) -> bool:
+        """Tell whether a partition is among what is read, if it exists."""
+        if self.partitions is not None:
+            return partition in self.partitions.get(topic, ())
+        if self.pattern is not None:
+            return re.fullmatch(self.pattern, topic) is not None
+        return topic in self.topics
+
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:

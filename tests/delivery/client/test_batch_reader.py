@@ -126,12 +126,21 @@ def test_an_offset_that_is_not_there(cluster: Cluster, topic: str) -> None:
         assert read_all(reader, 0, 3) == [0, 1, 2]
 
 
+@pytest.fixture
+def impatient(bootstrap: str) -> Iterator[Cluster]:
+    """Give a client that soon believes that a topic is gone."""
+    with Cluster(bootstrap, timeout_s=0.5) as cluster:
+        yield cluster
+
+
 @pytest.mark.parametrize("has_read", [True, False])
-def test_a_topic_that_was_created_again(cluster: Cluster, topic: str, has_read: bool) -> None:
+def test_a_topic_that_was_created_again(
+    cluster: Cluster, impatient: Cluster, topic: str, has_read: bool
+) -> None:
     fill(cluster, topic, 3)
     topic_id = cluster.topic(topic).topic_id
     with BatchReader(
-        cluster, topic, 0, topic_id=topic_id, read_committed=True, fetch_bytes=1
+        impatient, topic, 0, topic_id=topic_id, read_committed=True, fetch_bytes=1
     ) as reader:
         if has_read:
             assert offsets(reader.fetch(0), 0) == [0]
@@ -150,11 +159,11 @@ def test_a_topic_that_was_created_again(cluster: Cluster, topic: str, has_read: 
         assert read_all(by_name, 0, 5) == [0, 1, 2, 3, 4]
 
 
-def test_a_topic_that_was_deleted(cluster: Cluster, topic: str) -> None:
+def test_a_topic_that_was_deleted(cluster: Cluster, impatient: Cluster, topic: str) -> None:
     fill(cluster, topic, 1)
     topic_id = cluster.topic(topic).topic_id
     with BatchReader(
-        cluster, topic, 0, topic_id=topic_id, read_committed=True, fetch_bytes=1
+        impatient, topic, 0, topic_id=topic_id, read_committed=True, fetch_bytes=1
     ) as reader:
         assert offsets(reader.fetch(0), 0) == [0]
         admin.delete_topic(cluster, topic)
@@ -212,7 +221,13 @@ def test_the_next_fetch_is_under_way_while_the_caller_works(scripted: _Partition
 
 
 @pytest.mark.parametrize(
-    "trouble", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH, None]
+    "trouble",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        None,
+    ],
 )
 def test_what_passes_is_waited_for(scripted: _Partition, trouble: ErrorCode | None) -> None:
     """None: the connection breaks."""

@@ -74,7 +74,7 @@ def test_a_wiped_data_directory_is_no_new_data(
     mortal: EmbeddedBroker, broker: Broker, single: str, tmp_path: Path
 ) -> None:
     broker.send(single, pairs(0, 5))
-    query = Query(broker, {"subscribe": single, **EARLIEST})
+    query = Query(broker, {"subscribe": single, **EARLIEST, **IMPATIENT})
     start = query.start()
     query.all()
     port = int(mortal.bootstrap_servers.rpartition(":")[2])

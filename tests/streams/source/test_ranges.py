@@ -179,8 +179,6 @@ def test_an_open_transaction_before_the_position_is_no_loss_and_nothing_new() ->
             {("a", 0): 7},
         ),
         (available_of({("a", 0): 3}), DataLossError, "the log ends at 3", {("a", 0): 3}),
-        (available_of({("b", 0): 3}), DataLossError, "does not exist any more", {("b", 0): 0}),
-        (available_of({("a", 1): 3}), DataLossError, "a-0 does not exist", {("a", 1): 0}),
         (
             Available({"a": "other"}, {("a", 0): 1}, {("a", 0): 9}, {("a", 0): 9}),
             TopicRecreatedError,
@@ -204,6 +202,39 @@ def test_what_is_lost_is_named_and_going_on_begins_where_something_is(
     # The next batch finds nothing lost.
     assert not locate(end, available).losses
     assert all(each.start == began[each.topic, each.partition] for each in planned(start, end))
+
+
+@pytest.mark.parametrize(
+    "available,words,began",
+    [
+        (available_of({}), "'a' does not exist any more", {}),
+        (available_of({("b", 0): 3}), "'a' does not exist any more", {("b", 0): 0}),
+        (available_of({("a", 1): 3}), "a-0 does not exist", {("a", 1): 0}),
+    ],
+)
+@pytest.mark.parametrize("initial", [False, True])
+def test_what_is_not_there_is_named_and_its_place_kept(
+    available: Available, words: str, began: dict[Place, int], initial: bool
+) -> None:
+    start = offsets_of({("a", 0): 5}, initial=initial)
+    located = locate(start, available)
+    assert not located.losses
+    (absence,) = located.absences
+    assert words in absence.message
+    assert "failOnDataLoss" in absence.hint
+    end = batch_end(start, located, available, None)
+    if not began:
+        assert end is None
+        return
+    assert end is not None
+    assert end.positions() == {("a", 0): 5} | available.ends
+    assert end.began() == began | ({("a", 0): 5} if initial else {})
+    assert end.topics["a"].topic_id == "id-a"
+    assert all(each.start == began[each.topic, each.partition] for each in planned(start, end))
+    back = available_of({("a", 0): 9, **available.ends})
+    assert planned(end, batch_end(end, locate(end, back), back, None) or end) == [
+        Range("a", "id-a", 0, 5, 9)
+    ]
 
 
 def test_a_broker_without_topic_ids_is_believed() -> None:

@@ -7,6 +7,9 @@ transactions mean is for whoever decodes.
 At most one request is under way. It is sent before `fetch` returns, for the offset behind what is
 returned, and only if records are known to be there: so its answer comes at once, a caller who goes
 on elsewhere waits for no time-out, and at the end of the log nothing is asked in vain.
+
+A broker that has just started may not know a topic yet, and one that lags may know an older one of
+its name. So a topic is called gone only when it still is at the end of the client's patience.
 """
 
 import contextlib
@@ -95,9 +98,15 @@ class BatchReader:
                 topic with that id is gone; others as sent, after those that pass have not passed.
             BrokerUnreachableError: No leader answers.
         """
-        return self._cluster.retrying(
-            lambda: self._fetch_once(offset, wait_ms), passes=is_retriable_or_broken
-        )
+        try:
+            return self._cluster.retrying(
+                lambda: self._fetch_once(offset, wait_ms), passes=is_retriable_or_broken
+            )
+        except KafkaError as error:
+            replaced = self._maybe_replaced() if error.code in _OTHER_TOPIC else None
+            if replaced is None:
+                raise
+            raise replaced from error
 
     def close(self) -> None:
         """Give up the connection; the next `fetch` would make another."""
@@ -156,10 +165,11 @@ class BatchReader:
         self._offset_under_way = offset
 
     def _connect(self) -> Connection:
-        if self._topic_id is not None and self._cluster.topic(self._topic).topic_id != (
-            self._topic_id
-        ):
-            raise self._replaced("has been deleted and created again")
+        found_id = self._cluster.topic(self._topic).topic_id
+        if self._topic_id not in {None, found_id}:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_ID, f"topic {self._topic!r} has another id than before"
+            )
         leader = self._cluster.leader(self._topic, self._partition)
         return self._cluster.broker(leader, purpose=self._purpose)
 
@@ -186,17 +196,22 @@ class BatchReader:
         if not error_code:
             return
         code = ErrorCode(error_code)
-        if code in _OTHER_TOPIC and self._topic_id is not None:
-            self._cluster.refresh([self._topic])
-            if not self._cluster.knows(self._topic):
-                raise self._replaced("has been deleted")
         hint = ""
         if code == ErrorCode.OFFSET_OUT_OF_RANGE:
             hint = "retention has removed it, or the log was cut: read from another offset"
         where = f"{self._topic}-{self._partition} at offset {offset}"
         raise KafkaError(code, f"{where}: {code.name}", hint=hint)
 
-    def _replaced(self, what_happened: str) -> TopicReplacedError:
+    def _maybe_replaced(self) -> TopicReplacedError | None:
+        """Tell what has become of the topic with the id that is read; None if it is there."""
+        if self._topic_id is None:
+            return None
+        self._cluster.refresh([self._topic])
+        what_happened = "has been deleted"
+        if self._cluster.knows(self._topic):
+            if self._cluster.topic(self._topic).topic_id == self._topic_id:
+                return None
+            what_happened += " and created again"
         return TopicReplacedError(
             ErrorCode.UNKNOWN_TOPIC_ID,
             f"the topic {self._topic!r} that was read {what_happened}",

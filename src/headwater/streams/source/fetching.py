@@ -92,21 +92,26 @@ class _Reading:
         """Fetch; where the offset is not there any more, return the one to go on from."""
         try:
             return reader.fetch(offset, wait_ms=self._options.client.wait_ms)
-        except TopicReplacedError as error:
-            wanted = self._wanted
+        except KafkaError as error:
+            if error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                return self._after_loss(offset)
+            if not self._is_gone(error):
+                raise
+            end = self._wanted.end
             self._lose(
                 TopicRecreatedError(
-                    f"{self._name}: records {offset} to {wanted.end - 1} cannot be read any more: "
+                    f"{self._name}: records {offset} to {end - 1} cannot be read any more: "
                     f"{error.message}",
                     hint="give the query a new checkpointLocation; or, to go on without them: "
                     ".option('failOnDataLoss', 'false')",
                 )
             )
-            return wanted.end
-        except KafkaError as error:
-            if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise
-            return self._after_loss(offset)
+            return end
+
+    def _is_gone(self, error: KafkaError) -> bool:
+        """Tell whether the topic is; brokers without ids say no more than that they lack it."""
+        lacks_it = error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not self._wanted.topic_id
+        return lacks_it or isinstance(error, TopicReplacedError)
 
     def _after_loss(self, offset: int) -> int:
         """Return where to go on, behind the records that are gone."""

@@ -17,7 +17,7 @@ start cannot: all of a first batch, new ones, and those whose records have falle
 To change the form: raise `VERSION`, and keep reading the old one; checkpoints outlive releases.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,6 +59,16 @@ class Offsets:
             for topic, each in self.topics.items()
             for number, offset in each.began.items()
         }
+
+    def only(self, takes: Callable[[str, int], bool]) -> "Offsets":
+        """Return the same without the partitions that are not taken."""
+        return make_offsets(
+            {place: offset for place, offset in self.positions().items() if takes(*place)},
+            {topic: each.topic_id for topic, each in self.topics.items()},
+            began={place: offset for place, offset in self.began().items() if takes(*place)},
+            group=self.group,
+            initial=self.initial,
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Return what Spark stores; equal offsets give equal texts, for Spark compares these."""

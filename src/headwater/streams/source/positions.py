@@ -3,6 +3,10 @@
 This file alone decides which partitions the options choose and which offsets their words mean:
 earliest, latest, a timestamp. It asks within the client's patience, also brokers that are away for
 a while, and decides nothing about batches.
+
+A broker that has just started may not know a topic that it has. So what a checkpoint has and the
+answer has not is asked for again until the client's patience ends, once: it is believed to be gone
+until it is seen again.
 """
 
 import logging
@@ -10,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
+from headwater.base.errors import ErrorCode, KafkaError
 from headwater.base.settings.setting import suggestion
 from headwater.base.uuids import uuid_to_text
 from headwater.delivery.client import admin
@@ -22,8 +27,8 @@ from headwater.streams.options import (
     Kind,
     SourceOptions,
 )
-from headwater.streams.source.offsets import Place
-from headwater.streams.source.ranges import Available, Range
+from headwater.streams.source.offsets import Offsets, Place
+from headwater.streams.source.ranges import Available, Range, absent
 
 Result = TypeVar("Result")
 _NO_TOPIC_ID = bytes(16)
@@ -37,16 +42,42 @@ class Initial(NamedTuple):
     ids: Mapping[str, str]
 
 
+class _IncompleteError(KafkaError):
+    """What the brokers have named lacks partitions that they had before."""
+
+    def __init__(self, available: Available, missing: set[Place]) -> None:
+        super().__init__(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        self.available = available
+        self.missing = missing
+
+
 class Positions:
     """Asks the brokers about the partitions that the options choose."""
 
     def __init__(self, cluster: Cluster, options: SourceOptions) -> None:
         self._cluster = cluster
         self._options = options
+        self._gone: set[Place] = set()
 
-    def available(self) -> Available:
-        """Return what is there now; topics that do not exist are left out."""
-        return self._patiently(lambda: self._available(self._topics()))
+    def available(self, expected: Offsets) -> Available:
+        """Return what is there now; topics that do not exist are left out.
+
+        Args:
+            expected: What is asked for again if it seems not to be there.
+        """
+        try:
+            return self._patiently(lambda: self._complete(expected))
+        except _IncompleteError as error:
+            self._gone.update(error.missing)
+            return error.available
+
+    def _complete(self, expected: Offsets) -> Available:
+        available = self._available(self._topics())
+        self._gone -= available.starts.keys()
+        missing = set(absent(expected, available)) - self._gone
+        if missing:
+            raise _IncompleteError(available, missing)
+        return available
 
     def initial(self) -> Initial:
         """Return where a query without a checkpoint begins.

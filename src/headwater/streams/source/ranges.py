@@ -55,27 +55,45 @@ class Located(NamedTuple):
     Attributes:
         positions: The first offset to read of each partition that is there.
         moved: Those positions that the start does not have, and the end has to write down.
-        losses: What cannot be read any more, in sentences.
+        losses: What cannot be read any more, in sentences; the end has it behind itself.
+        kept: The positions of partitions that are not there. They stay in the offsets: a partition
+            that comes back is gone on with, and never read twice.
+        absences: What is not there, in sentences.
     """
 
     positions: dict[Place, int]
     moved: dict[Place, int]
     losses: list[DataLossError]
+    kept: dict[Place, int]
+    absences: list[DataLossError]
+
+
+def absent(start: Offsets, available: Available) -> list[Place]:
+    """Return the partitions of a checkpoint that the brokers do not name.
+
+    Those of a topic that was created again are not among them: it has none of the old partitions.
+    """
+    return [
+        place
+        for place in start.positions()
+        if place not in available.starts and not _is_recreated(place[0], start, available)
+    ]
+
+
+def _is_recreated(topic: str, start: Offsets, available: Available) -> bool:
+    kept, current = start.topics[topic].topic_id, available.ids.get(topic)
+    return bool(kept and current and kept != current)
 
 
 def locate(start: Offsets, available: Available) -> Located:
     """Hold the offsets of a checkpoint against what the brokers have now."""
     positions: dict[Place, int] = {}
     moved: dict[Place, int] = {}
-    losses: list[DataLossError] = []
-    recreated = set()
-    for topic, kept in start.topics.items():
-        current = available.ids.get(topic)
-        if current is None:
-            losses.append(_topic_gone(topic))
-        elif kept.topic_id and current and kept.topic_id != current:
-            losses.append(_topic_recreated(topic, kept.topic_id, current))
-            recreated.add(topic)
+    recreated = [topic for topic in start.topics if _is_recreated(topic, start, available)]
+    losses: list[DataLossError] = [
+        _topic_recreated(topic, start.topics[topic].topic_id, available.ids[topic])
+        for topic in recreated
+    ]
     known = start.positions()
     for place, first in available.starts.items():
         if place not in known or place[0] in recreated:
@@ -90,14 +108,12 @@ def locate(start: Offsets, available: Available) -> Located:
             positions[place] = moved[place] = available.log_ends[place]
         else:
             positions[place] = offset
-    losses += [
-        _partition_gone(place)
-        for place in known
-        if place not in available.starts and place[0] in available.ids
-    ]
+    kept = {place: known[place] for place in absent(start, available)}
     if start.initial:
-        moved = dict(positions)
-    return Located(positions, moved, losses)
+        moved = positions | kept
+    absences = [_topic_gone(topic) for topic in start.topics if topic not in available.ids]
+    absences += [_partition_gone(place) for place in kept if place[0] in available.ids]
+    return Located(positions, moved, losses, kept, absences)
 
 
 def backlog(located: Located, ends: Mapping[Place, int]) -> dict[Place, int]:
@@ -141,15 +157,11 @@ def batch_end(
     """Decide where the next batch ends; None when there is nothing to read and to write down."""
     shares = share(backlog(located, available.ends), limit)
     ends = {place: position + shares[place] for place, position in located.positions.items()}
-    new = make_offsets(
-        ends,
-        {topic: available.ids[topic] for topic, _ in ends},
-        began=located.moved,
-        group=start.group,
-    )
+    ends |= located.kept
     if ends == start.positions() and not located.losses:
         return None
-    return new
+    ids = {topic: each.topic_id for topic, each in start.topics.items()} | dict(available.ids)
+    return make_offsets(ends, ids, began=located.moved, group=start.group)
 
 
 def planned(start: Offsets, end: Offsets) -> list[Range]:

@@ -1,9 +1,9 @@
 """The streaming reader: what Spark asks, answered by the rest of this room.
 
 This file alone decides what a query remembers between two batches: nothing that its checkpoint
-does not hold, but for the end that `availableNow` fixes, the time of the last batch, and where a
-query without a checkpoint has begun. Spark keeps one process for each query to ask these things;
-`read` runs in others, which get the options alone.
+does not hold, but for the end that `availableNow` fixes, the time of the last batch, what it has
+complained of, and where a query without a checkpoint has begun. Spark keeps one process for each
+query to ask these things; `read` runs in others, which get the options alone.
 """
 
 import logging
@@ -75,6 +75,7 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._fixed: Available | None = None
         self._seen: Offsets | None = None
         self._last_batch_ms: int | None = None
+        self._told: set[str] = set()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel to the workers as options; connections and memories stay here."""
@@ -102,16 +103,17 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Fix the end: what is there now, and nothing that comes later."""
         with hints_shown():
-            self._fixed = self._positions.available()
+            self._fixed = self._positions.available(Offsets({}))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return where the next batch ends; `start` itself when there is nothing to read."""
         with hints_shown():
-            begin = parse_offsets(start)
+            begin = self._subscribed(parse_offsets(start))
             self._mirror(begin)
-            available = self._positions.available()
+            available = self._positions.available(begin)
             self._seen = make_offsets(available.ends, available.ids, group=begin.group)
             if self._fixed is not None:
+                self._fixed = _completed(self._fixed, available, begin)
                 available = _bounded(available, self._fixed)
             located = locate(begin, available)
             self._tell_losses(located)
@@ -139,11 +141,29 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         waiting = sum(backlog(located, available.ends).values())
         return waiting >= enough or waited_ms >= self._options.trigger_delay_ms
 
+    def _subscribed(self, offsets: Offsets) -> Offsets:
+        """Leave out what is not chosen any more: a choice that was changed loses nothing."""
+        takes = self._options.choice.takes
+        for topic, number in offsets.positions():
+            if not takes(topic, number):
+                self._tell_once(
+                    f"{topic}-{number} is not among what is read any more; its place is forgotten"
+                )
+        return offsets.only(takes)
+
     def _tell_losses(self, located: Located) -> None:
+        losses = [*located.losses, *located.absences]
+        if losses and self._options.fail_on_data_loss:
+            raise losses[0]
         for loss in located.losses:
-            if self._options.fail_on_data_loss:
-                raise loss
             _LOG.warning("%s; going on, because failOnDataLoss is false", loss.message)
+        for absence in located.absences:
+            self._tell_once(f"{absence.message}; going on, because failOnDataLoss is false")
+
+    def _tell_once(self, what: str) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            _LOG.warning("%s", what)
 
     # --- what a batch reads ---------------------------------------------------------------------
 
@@ -180,6 +200,17 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 def split_as_told(ranges: list[Range], options: SourceOptions) -> list[Range]:
     """Cut ranges as the options say."""
     return split(ranges, partitions_min=options.partitions_min, records_max=options.records_max)
+
+
+def _completed(fixed: Available, now: Available, begin: Offsets) -> Available:
+    """Add to a fixed end what a checkpoint has, and what was not there when the end was fixed."""
+    late = [place for place in begin.positions() if place in now.ends and place not in fixed.ends]
+    return Available(
+        dict(fixed.ids) | {topic: now.ids[topic] for topic, _ in late},
+        dict(fixed.starts) | {place: now.starts[place] for place in late},
+        dict(fixed.ends) | {place: now.ends[place] for place in late},
+        dict(fixed.log_ends) | {place: now.log_ends[place] for place in late},
+    )
 
 
 def _bounded(now: Available, fixed: Available) -> Available:
