@@ -40,7 +40,8 @@ NAMES = ["key", "value", "offset", "timestamp"]
 START_OURS = """
 from headwater.streams.source.decode import Decoder
 decoder = Decoder("t", 0, headers=False)
-decoder.decode(memoryview(bytes.fromhex({batch!r})), from_offset=0, upto_offset=9, aborted=())
+data = memoryview(bytes.fromhex({batch!r}))
+list(decoder.decode(data, from_offset=0, upto_offset=9, aborted=()))
 """
 START_THEIRS = """
 import pyarrow as pa
@@ -110,8 +111,7 @@ def decode_ours(fetches: list[tuple[int, bytes]]) -> list[pa.RecordBatch]:
     decoder = Decoder("orders", 0, headers=False)
     found: list[pa.RecordBatch] = []
     for first, data in fetches:
-        rows, _ = decoder.decode(memoryview(data), from_offset=first, upto_offset=2**60, aborted=())
-        found += rows
+        found += decoder.decode(memoryview(data), from_offset=first, upto_offset=2**60, aborted=())
     return found
 
 

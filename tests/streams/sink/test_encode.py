@@ -252,7 +252,7 @@ def test_timestamps_of_every_unit_are_milliseconds(unit: str, zone: str | None) 
 
 
 def test_a_record_without_a_time_gets_one_when_it_is_copied() -> None:
-    (read,), _ = Decoder("clicks", 0, headers=True).decode(
+    (read,) = Decoder("clicks", 0, headers=True).decode(
         memoryview(build_batch([Record(0, NO_TIMESTAMP, None, b"x")])),
         from_offset=0,
         upto_offset=9,
@@ -391,7 +391,7 @@ def test_our_own_reader_gives_the_rows_back(given_rows: list[Row], codec: Codec)
     encoding.add(arrow(given_rows))
     for (topic, partition), batches in encoding.finish().items():
         for batch in batches:
-            (read,), _ = Decoder(topic, partition, headers=True).decode(
+            (read,) = Decoder(topic, partition, headers=True).decode(
                 memoryview(batch), from_offset=0, upto_offset=2**60, aborted=()
             )
             again = encoder(codec=codec)

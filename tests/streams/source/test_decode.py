@@ -35,12 +35,17 @@ def decoded(
     aborted: Sequence[tuple[int, int]] = (),
 ) -> tuple[Rows, int]:
     """Decode with headers, and return rows as Python has them."""
-    batches, next_offset = Decoder("orders", 3, headers=True).decode(
+    batches = Decoder("orders", 3, headers=True).decode(
         memoryview(records), from_offset=from_offset, upto_offset=upto_offset, aborted=aborted
     )
-    for batch in batches:
+    rows: Rows = []
+    while True:
+        try:
+            batch = next(batches)
+        except StopIteration as end:
+            return rows, end.value
         batch.validate(full=True)
-    return [row for batch in batches for row in batch.to_pylist()], next_offset
+        rows += batch.to_pylist()
 
 
 def offsets_of(found: tuple[Rows, int]) -> list[int]:
@@ -102,7 +107,7 @@ def test_batches_of_others_are_read(builder: type, records: list[Record], codec:
 
 def test_the_columns_are_those_of_sparks_own_source() -> None:
     fetched = memoryview(build_batch(typical(2), base_offset=5))
-    (batch,), _ = Decoder("orders", 3, headers=True).decode(
+    (batch,) = Decoder("orders", 3, headers=True).decode(
         fetched, from_offset=0, upto_offset=ALL, aborted=()
     )
     assert batch.schema == pa.schema(
@@ -124,7 +129,7 @@ def test_the_columns_are_those_of_sparks_own_source() -> None:
         NOW_MS * 1000,
         (NOW_MS + 7) * 1000,
     ]
-    (without,), _ = Decoder("orders", 3, headers=False).decode(
+    (without,) = Decoder("orders", 3, headers=False).decode(
         fetched, from_offset=0, upto_offset=ALL, aborted=()
     )
     assert without.equals(batch.drop_columns(["headers"]))
@@ -135,13 +140,12 @@ def test_rows_stay_when_all_memory_is_used_again(codec: Codec) -> None:
     """That of the fetch, and that of the decoder."""
     decoder = Decoder("orders", 3, headers=True)
     fetched = bytearray(build_batch(typical(300), codec=codec))
-    (batch,), _ = decoder.decode(memoryview(fetched), from_offset=0, upto_offset=ALL, aborted=())
+    (batch,) = decoder.decode(memoryview(fetched), from_offset=0, upto_offset=ALL, aborted=())
     before = batch.to_pylist()
     fetched[:] = bytes(len(fetched))
     other = [Record(0, NOW_MS, b"?" * 50, b"!" * 50)] * 900
-    decoder.decode(
-        memoryview(build_batch(other, codec=codec)), from_offset=0, upto_offset=ALL, aborted=()
-    )
+    used = memoryview(build_batch(other, codec=codec))
+    assert list(decoder.decode(used, from_offset=0, upto_offset=ALL, aborted=()))
     assert batch.to_pylist() == before
 
 
@@ -181,7 +185,7 @@ def test_the_time_of_the_append_counts_where_the_batch_says_so(codec: Codec) -> 
 @pytest.mark.parametrize("timestamp", [-(2**63), -1, 0, 2**63 - 1])
 def test_timestamps_beyond_sparks_range_stay_at_its_end(timestamp: int) -> None:
     fetched = memoryview(build_batch([Record(0, timestamp, None, b"")]))
-    (batch,), _ = Decoder("orders", 3, headers=False).decode(
+    (batch,) = Decoder("orders", 3, headers=False).decode(
         fetched, from_offset=0, upto_offset=ALL, aborted=()
     )
     limit = (2**63 - 1) // 1000
@@ -288,9 +292,8 @@ def test_batches_of_rows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for first in range(0, len(records), 40):
         codec = Codec.ZSTD if first % 80 else Codec.NONE
         fetched += build_batch(records[first : first + 40], codec=codec, base_offset=first)
-    batches, _ = Decoder("orders", 3, headers=False).decode(
-        memoryview(fetched), from_offset=0, upto_offset=ALL, aborted=()
-    )
+    decoder = Decoder("orders", 3, headers=False)
+    batches = list(decoder.decode(memoryview(fetched), from_offset=0, upto_offset=ALL, aborted=()))
     assert [row["value"] for batch in batches for row in batch.to_pylist()] == [
         record.value for record in records
     ]

@@ -27,7 +27,7 @@ changes = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_si
 
 def decoded(fetched: bytes | bytearray, last_offset: int = 2**40) -> list[Record]:
     """Decode to records, with the time as it is stored."""
-    batches, _ = Decoder("orders", 3, headers=True).decode(
+    batches = Decoder("orders", 3, headers=True).decode(
         memoryview(fetched), from_offset=-(2**40), upto_offset=last_offset, aborted=()
     )
     found = []

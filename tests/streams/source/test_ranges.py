@@ -227,7 +227,7 @@ def test_what_is_not_there_is_named_and_its_place_kept(
         assert end is None
         return
     assert end is not None
-    assert end.positions() == {("a", 0): 5} | available.ends
+    assert end.positions() == {("a", 0): 5, **available.ends}
     assert end.began() == began | ({("a", 0): 5} if initial else {})
     assert end.topics["a"].topic_id == "id-a"
     assert all(each.start == began[each.topic, each.partition] for each in planned(start, end))

@@ -123,7 +123,7 @@ def test_rows_have_exactly_the_types_that_spark_expects(spark: SparkSession) -> 
         schema = broker_less.option("includeHeaders", str(headers).lower()).load().schema
         decoder = Decoder("x", 0, headers=headers)
         batch = golden_batch()
-        (rows,), _ = decoder.decode(batch, from_offset=0, upto_offset=1, aborted=[])
+        (rows,) = decoder.decode(batch, from_offset=0, upto_offset=1, aborted=[])
         assert rows.schema.equals(to_arrow_schema(schema, timezone="UTC"))
 
 

@@ -10,9 +10,12 @@ header key that is not UTF-8 has U+FFFD in place of what cannot be read, both as
 A fetch may end inside a batch, where the broker cut it at its size. That batch is left for the
 next fetch: the offset to go on from is below its last one. So a caller that is given no rows and
 the offset it came with has to fetch more bytes.
+
+A few megabytes can unpack to gigabytes. So rows are given as they are read, and never more is
+unpacked than the rows of one go; one batch by itself may be large, and has a limit of its own.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from operator import itemgetter
 from typing import Final
 
@@ -68,7 +71,7 @@ class Decoder:
         """Make what is the same in every batch of rows."""
         self._place = f"{topic}-{partition}"
         self._builder = ColumnBuilder(topic, partition, headers=headers, rows_max=ROWS_MAX)
-        self._scratch = _Scratch()
+        self._scratch = np.empty(BYTES_MAX, np.uint8)
         self._found = np.empty((kernel.ROW_FIELDS, ROWS_MAX), np.int64)
 
     def decode(
@@ -78,7 +81,7 @@ class Decoder:
         from_offset: int,
         upto_offset: int,
         aborted: Sequence[tuple[int, int]],
-    ) -> tuple[list[pa.RecordBatch], int]:
+    ) -> Generator[pa.RecordBatch, None, int]:
         """Decode the records from `from_offset` on and below `upto_offset`.
 
         Args:
@@ -87,32 +90,41 @@ class Decoder:
             upto_offset: The first offset that is not wanted any more.
             aborted: Producer id and first offset of each aborted transaction, as fetched.
 
+        Yields:
+            The rows, those of many batches together or one batch in parts.
+
         Returns:
-            The rows, and the offset to go on from.
+            The offset to go on from.
 
         Raises:
-            CorruptRecordError: A batch is damaged; topic, partition and offset are named.
+            CorruptRecordError: A batch is damaged, or unpacks to more than a batch may hold; topic,
+                partition and offset are named.
         """
         wanted = from_offset, upto_offset
         pile = _Pile(records, self._scratch)
         transactions = _CommittedFilter(aborted)
-        rows: list[pa.RecordBatch] = []
         next_offset = from_offset
         for pos, header in self._whole_batches(records):
             if header.base_offset >= upto_offset:
                 next_offset = upto_offset
                 break
             if transactions.keeps(records, pos, header) and header.next_offset > from_offset:
-                if not pile.takes(header.codec):
-                    rows += self._read(pile, wanted)
+                unpacked = self._maybe_unpack(records, pos, header)
+                if not pile.takes(unpacked):
+                    yield from self._read(pile, wanted)
                     pile = _Pile(records, self._scratch)
-                if header.codec == Codec.NONE:
+                if unpacked is None:
                     pile.add(header, pos)
                 else:
-                    pile.add_unpacked(header, self._unpack(records, pos, header))
+                    pile.add_unpacked(header, unpacked)
+                # It can be large: not to be held beside the next one.
+                del unpacked
+                if pile.is_full:
+                    yield from self._read(pile, wanted)
+                    pile = _Pile(records, self._scratch)
             next_offset = header.next_offset
-        rows += self._read(pile, wanted)
-        return rows, max(from_offset, min(next_offset, upto_offset))
+        yield from self._read(pile, wanted)
+        return max(from_offset, min(next_offset, upto_offset))
 
     def _read(self, pile: "_Pile", offsets: tuple[int, int]) -> Iterator[pa.RecordBatch]:
         if not pile.batches:
@@ -159,7 +171,10 @@ class Decoder:
             yield pos, header
             pos += header.size_bytes
 
-    def _unpack(self, records: memoryview, pos: int, header: BatchHeader) -> bytes:
+    def _maybe_unpack(self, records: memoryview, pos: int, header: BatchHeader) -> bytes | None:
+        """Return the records part of a batch that is compressed."""
+        if header.codec == Codec.NONE:
+            return None
         packed = records[pos + BATCH_HEADER_BYTES : pos + header.size_bytes]
         if header.record_count == 0 and not packed:
             return b""
@@ -199,41 +214,32 @@ class _CommittedFilter:
         return not (header.is_transactional and header.producer_id in self._producers)
 
 
-class _Scratch:
-    """Memory that unpacked batches are gathered in, the same for one pile after another.
+class _Pile:
+    """Batches that are read in one go: where the fetch has them, or unpacked, never both.
 
-    Memory that is touched for the first time costs more than unpacking lz4.
+    What is unpacked is gathered in `scratch`, the same memory for one pile after another: that
+    which is touched for the first time costs more than unpacking lz4. A batch that is too large for
+    it is a pile by itself.
     """
 
-    def __init__(self) -> None:
-        self.data = np.empty(0, np.uint8)
-
-    def write(self, start: int, data: bytes) -> None:
-        """Put `data` behind the first `start` bytes, which stay."""
-        end = start + len(data)
-        if end > len(self.data):
-            larger = np.empty(max(end, 2 * len(self.data)), np.uint8)
-            larger[:start] = self.data[:start]
-            self.data = larger
-        self.data[start:end] = np.frombuffer(data, np.uint8)
-
-
-class _Pile:
-    """Batches that are read in one go: where the fetch has them, or unpacked, never both."""
-
-    def __init__(self, fetched: memoryview, scratch: _Scratch) -> None:
-        self._fetched = fetched
+    def __init__(self, fetched: memoryview, scratch: Bytes) -> None:
+        self._fetched: memoryview | bytes = fetched
         self._scratch = scratch
         self._unpacked_bytes: int | None = None
         self.batches: list[tuple[int, ...]] = []
 
-    def takes(self, codec: int) -> bool:
-        """Tell whether a batch of this codec may be added; what lies in the fetch needs no room."""
+    def takes(self, unpacked: bytes | None) -> bool:
+        """Tell whether a batch may be added; what lies in the fetch needs no room."""
         if not self.batches:
             return True
-        if self._unpacked_bytes is None:
-            return codec == Codec.NONE
-        return codec != Codec.NONE and self._unpacked_bytes < BYTES_MAX
+        if unpacked is None or self._unpacked_bytes is None:
+            return unpacked is None and self._unpacked_bytes is None
+        return self._unpacked_bytes + len(unpacked) <= len(self._scratch)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no other batch that was unpacked can be added."""
+        return (self._unpacked_bytes or 0) >= len(self._scratch)
 
     def add(self, header: BatchHeader, pos: int) -> None:
         """Add the batch that lies at `pos` of the fetch as it is."""
@@ -242,16 +248,19 @@ class _Pile:
     def add_unpacked(self, header: BatchHeader, data: bytes) -> None:
         """Add a batch whose records were unpacked."""
         start = self._unpacked_bytes or 0
-        self._scratch.write(start, data)
-        self._unpacked_bytes = start + len(data)
-        self._add(header, start, self._unpacked_bytes)
+        end = self._unpacked_bytes = start + len(data)
+        if end > len(self._scratch):
+            self._fetched = data
+        else:
+            self._scratch[start:end] = np.frombuffer(data, np.uint8)
+        self._add(header, start, end)
 
     def source(self) -> Bytes:
         """Return the bytes in which the batches lie."""
-        if self._unpacked_bytes is None:
+        if self._unpacked_bytes is None or self._unpacked_bytes > len(self._scratch):
             source = np.frombuffer(self._fetched, np.uint8)
         else:
-            source = self._scratch.data[: self._unpacked_bytes]
+            source = self._scratch[: self._unpacked_bytes]
         # Whether it could be written is part of its type: one type, one compilation.
         source.flags.writeable = False
         return source

@@ -72,13 +72,12 @@ class _Reading:
                 if isinstance(fetched, int):
                     offset = fetched
                     continue
-                rows, next_offset = decoder.decode(
+                next_offset = yield from decoder.decode(
                     fetched.records,
                     from_offset=offset,
                     upto_offset=wanted.end,
                     aborted=fetched.aborted,
                 )
-                yield from rows
                 if next_offset > offset:
                     offset, silent_until_s = next_offset, self._deadline_s()
                 elif time.monotonic() > silent_until_s:
