@@ -7,7 +7,6 @@ of JSON when Spark runs, and then one for each line that it reads: what became o
 """
 
 import json
-import os
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.crash.sink.failing import FORGETFUL, NAME, ORDERS, FailingDataSource
+from tests.streams.needs import start_spark
 
 _LOG4J = Path(__file__).parents[2] / "streams" / "log4j2.properties"
 _WITHIN_S = 120
@@ -45,18 +45,17 @@ def command(job: Job) -> list[str]:
 
 
 def _session(job: Job) -> SparkSession:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    session = (
-        # A task may fail three times before its query does.
-        SparkSession.builder.master("local[2,4]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "512m")
-        .config("spark.local.dir", f"{job.folder}/spark")
-        .config("spark.sql.warehouse.dir", f"{job.folder}/warehouse")
-        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={_LOG4J}")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
+    session = start_spark(
+        {
+            # A task may fail three times before its query does.
+            "spark.master": "local[2,4]",
+            "spark.ui.enabled": "false",
+            "spark.driver.memory": "512m",
+            "spark.local.dir": f"{job.folder}/spark",
+            "spark.sql.warehouse.dir": f"{job.folder}/warehouse",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J}",
+            "spark.ui.showConsoleProgress": "false",
+        }
     )
     session.dataSource.register(FailingDataSource)
     return session

@@ -31,8 +31,8 @@ from pyspark.sql.types import StructType
 
 from headwater.delivery.client.transactor import Transactor
 from headwater.streams.data_source import HeadwaterDataSource
-from headwater.streams.sink import message, writer
-from headwater.streams.sink.marker import Seen
+from headwater.streams.sink import message, transaction, writer
+from headwater.streams.sink.marker import MARKER_PLACE, Seen
 from headwater.streams.sink.marker_log import MarkerLog
 from headwater.streams.sink.options import SinkOptions, sink_options
 
@@ -118,13 +118,12 @@ class _FailingTransactor(Transactor):
 
     def begin(self, producer: tuple[int, int] | None = None) -> tuple[int, int]:
         begun = super().begin(producer)
-        self._phases = iter(("rows sent", "marker sent"))
         self.reach("begun")
         return begun
 
     def send(self, batches: Any) -> None:  # noqa: ANN401 - as it is given
         super().send(batches)
-        self.reach(next(self._phases))
+        self.reach("marker sent" if MARKER_PLACE in batches else "rows sent")
 
     def commit(self) -> dict[tuple[str, int], int]:
         self.decide()
@@ -164,7 +163,7 @@ class FailingWriter(writer.HeadwaterStreamWriter):
     ) -> None:
         _FailingTransactor.reach = staticmethod(lambda phase: _reach(self._path, phase, batchId))
         _FailingTransactor.decide = staticmethod(lambda: self._decide(batchId))
-        writer.__dict__["Transactor"] = _FailingTransactor
+        transaction.__dict__["Transactor"] = _FailingTransactor
         writer.__dict__["MarkerLog"] = _ForgetfulMarkers if self._is_forgetful else MarkerLog
         _reach(self._path, "before commit", batchId)
         super().commit(messages, batchId)

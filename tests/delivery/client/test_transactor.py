@@ -10,7 +10,7 @@ from headwater.base.record.codecs import Codec
 from headwater.base.record.records import Record, build_batch
 from headwater.delivery.client import admin
 from headwater.delivery.client.cluster import Cluster
-from headwater.delivery.client.errors import ProducerFencedError
+from headwater.delivery.client.errors import ProducerFencedError, TransactionTimedOutError
 from headwater.delivery.client.transactor import Transactor
 from tests.delivery.client.transactional import committed, transactional, wait_until_stable, write
 
@@ -232,6 +232,27 @@ def test_a_timeout_that_the_broker_does_not_grant(cluster: Cluster, name: str) -
         Transactor(cluster, name, timeout_ms=2**31 - 1).begin()
     assert refused.value.code == ErrorCode.INVALID_TRANSACTION_TIMEOUT
     assert "transaction.max.timeout.ms" in refused.value.hint
+
+
+def test_a_timeout_that_the_broker_grants_after_all(cluster: Cluster, name: str) -> None:
+    Transactor(cluster, name, timeout_ms=2**31 - 1, timeout_ms_least=60_000).begin()
+
+
+def test_transactions_that_the_broker_has_given_up(cluster: Cluster, topic: str) -> None:
+    transactors = [Transactor(cluster, f"{topic}-{number}", timeout_ms=300) for number in (0, 1)]
+    for number, each in enumerate(transactors):
+        each.begin()
+        each.send({(topic, number): [batch("too late")]})
+    for number in (0, 1):
+        wait_until_stable(cluster, topic, 2, number)
+    commits, goes_on = transactors
+    with pytest.raises(TransactionTimedOutError, match=r"given it up after 0\.3 s") as late:
+        commits.commit()
+    assert "transaction.timeout.ms" in late.value.hint
+    with pytest.raises(TransactionTimedOutError):
+        goes_on.send({(topic, 1): [batch("more")]})
+    for each in transactors:
+        each.abort()
 
 
 def test_a_topic_that_does_not_exist(bootstrap: str, name: str) -> None:

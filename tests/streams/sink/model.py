@@ -17,13 +17,13 @@ from typing import Any
 from headwater.base.errors import ErrorCode, HeadwaterError
 from headwater.base.record.batch import stamp, stamp_transaction
 from headwater.base.record.control import EndTransactionMarker, build_end_transaction
+from headwater.delivery.client.cluster import Place
 from headwater.delivery.client.errors import ProducerFencedError
 from headwater.streams.sink.commit import Attempt, Outcome, commit_batch
 from headwater.streams.sink.marker import (
     MARKER_PLACE,
     Marker,
     MarkerScan,
-    Place,
     Seen,
     marker_batch,
     marker_key,
@@ -327,7 +327,8 @@ class Driver:
         self._calls.fault = fault
         attempt = Attempt(QUERY, self.run_id, self._batch_id)
         try:
-            outcome = commit_batch(attempt, self._rows, markers=self._calls, transactor=self._calls)
+            parts = [{place: rows} for place, rows in self._rows.items()]
+            outcome = commit_batch(attempt, parts, markers=self._calls, transactor=self._calls)
         except _PausedError:
             return
         except HeadwaterError as error:

@@ -22,7 +22,7 @@ def test_defaults() -> None:
     assert options.staging_location is None
     assert options.include_headers
     assert options.record_bytes_max == 1 << 20
-    assert options.transaction_timeout_ms == 60_000
+    assert options.transaction_timeout_ms is None
 
 
 def test_names_are_read_in_any_case_as_spark_hands_them_over() -> None:

@@ -4,7 +4,7 @@ No Spark runs here: what a driver does is a call of `commit` with messages in it
 """
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,16 +14,29 @@ from headwater.base.record.records import Record, build_batch
 from headwater.delivery.client import admin
 from headwater.delivery.client.cluster import Cluster
 from headwater.delivery.client.transactor import Transactor
-from headwater.streams.sink import message
+from headwater.streams.sink import message, writer
 from headwater.streams.sink.batch_writer import HeadwaterBatchWriter
-from headwater.streams.sink.errors import CheckpointBehindError, OlderDriverError
+from headwater.streams.sink.commit import Attempt, Batches
+from headwater.streams.sink.errors import (
+    BatchTooSlowError,
+    CheckpointBehindError,
+    OlderDriverError,
+)
 from headwater.streams.sink.marker import MARKER_TOPIC, Marker
 from headwater.streams.sink.marker_log import MarkerLog
-from headwater.streams.sink.message import Origin, TaskMessage, make_message
+from headwater.streams.sink.message import TaskMessage
 from headwater.streams.sink.options import sink_options
+from headwater.streams.sink.transaction import timeout_ms
 from headwater.streams.sink.writer import HeadwaterStreamWriter
-from tests.streams.brokers import Broker
+from headwater.testing.broker import EmbeddedBroker
+from tests.delivery.client.transactional import wait_until_stable
+from tests.streams.brokers import HEADWATER, Broker
+from tests.streams.sink.messages import make_message
 from tests.streams.sink.reading import values
+
+
+def _dotted(options: dict[str, str]) -> dict[str, str]:
+    return {name.replace("__", "."): text for name, text in options.items()}
 
 
 class Query:
@@ -34,14 +47,14 @@ class Query:
         self.id = str(uuid.uuid4())
         self.topic = broker.topic("out", partitions=2)
         self.writer = HeadwaterStreamWriter(
-            sink_options({"bootstrap": broker.bootstrap, "topic": self.topic, **options})
+            sink_options({"bootstrap": broker.bootstrap, "topic": self.topic} | _dotted(options))
         )
 
     def task(self, run: str, batch_id: int, *rows: str, partition: int = 0) -> TaskMessage:
         records = [Record(at, 1, None, row.encode()) for at, row in enumerate(rows)]
         batch = bytes(build_batch(records))
-        origin = Origin(self.id, run, batch_id)
-        return make_message(origin, {(self.topic, partition): [batch]}, None)
+        attempt = Attempt(self.id, run, batch_id)
+        return make_message(attempt, {(self.topic, partition): [batch]}, None)
 
     def commit(self, run: str, batch_id: int, *rows: str) -> None:
         self.writer.commit([self.task(run, batch_id, *rows)], batch_id)
@@ -154,7 +167,7 @@ def test_a_transaction_that_another_query_leaves_open_hides_no_marker(query: Que
 
 def test_a_batch_without_rows_writes_nothing_and_hinders_nothing(query: Query) -> None:
     query.writer.commit([], 0)
-    query.writer.commit([make_message(Origin(query.id, "a", 1), {}, None)], 1)
+    query.writer.commit([make_message(Attempt(query.id, "a", 1), {}, None)], 1)
     assert query.marker() is None
 
     query.commit("a", 2, "row")
@@ -188,12 +201,41 @@ def test_an_error_aborts_and_the_next_run_writes(query: Query) -> None:
     assert query.written() == [b"first", b"second"]
 
 
+def test_a_batch_that_takes_too_long_says_what_to_set(
+    embedded_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Broker(HEADWATER, embedded_broker.bootstrap_servers)
+    query = Query(broker, kafka__transaction__timeout__ms="300")
+
+    def slow_parts(tasks: list[TaskMessage]) -> Iterator[Batches]:
+        for task in tasks:
+            yield task.batches
+            with Cluster(broker.bootstrap) as cluster:
+                wait_until_stable(cluster, query.topic, 2)
+
+    monkeypatch.setattr(writer, "parts", slow_parts)
+    with pytest.raises(BatchTooSlowError, match=r"batch 0 of query .* open for") as caught:
+        query.commit("a", 0, "first")
+    monkeypatch.undo()
+
+    assert "maxOffsetsPerTrigger" in caught.value.hint
+    assert "kafka.transaction.timeout.ms" in caught.value.hint
+    query.commit("b", 0, "first")
+    assert query.written() == [b"first"]
+
+
+def test_a_large_batch_is_given_more_time() -> None:
+    assert timeout_ms(10_000) == 60_000 + 2
+    assert timeout_ms(300 << 20) == pytest.approx(60_000 + 75_000, rel=0.01)
+    assert timeout_ms(100 << 30) == 900_000
+
+
 def test_staged_files_are_sent_and_removed(
     query: Query, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(message, "INLINE_BYTES_MAX", 10)
     task = query.task("a", 0, "row")
-    staged = make_message(task.origin, task.batches, str(tmp_path))
+    staged = make_message(task.attempt, task.batches, str(tmp_path))
     assert staged.staged is not None
 
     query.writer.commit([staged], 0)
@@ -208,7 +250,7 @@ def test_aborting_removes_what_tasks_have_left(
     monkeypatch.setattr(message, "INLINE_BYTES_MAX", 10)
     task = query.task("a", 0, "row")
 
-    query.writer.abort([None, make_message(task.origin, task.batches, str(tmp_path))], 0)
+    query.writer.abort([None, make_message(task.attempt, task.batches, str(tmp_path))], 0)
 
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
     assert query.written() == []

@@ -23,6 +23,10 @@ class ProducerFencedError(KafkaError):
     """Somebody else has begun to write under our transactional id, or our time is over."""
 
 
+class TransactionTimedOutError(ProducerFencedError):
+    """Our transaction was open for longer than agreed, and the broker has given it up."""
+
+
 class TopicReplacedError(KafkaError):
     """The topic of that id is gone, whether or not another has its name."""
 

@@ -8,6 +8,7 @@ transactions: partitions are added before they are written to, and each `begin` 
 its own. So what an earlier transaction has sent can never end up in a later one.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -21,7 +22,7 @@ from headwater.delivery.client.cluster import (
     is_retriable_or_broken,
 )
 from headwater.delivery.client.connection import Connection
-from headwater.delivery.client.errors import ProducerFencedError
+from headwater.delivery.client.errors import ProducerFencedError, TransactionTimedOutError
 from headwater.delivery.wire.kafka import messages
 
 Result = TypeVar("Result")
@@ -35,6 +36,8 @@ _END_VERSION_MAX = 4
 _RETRY_PAUSE_S = 0.02
 
 _FENCED = {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH}
+# What a broker says to one whose transaction it has given up; without a new epoch, the last two.
+_GIVEN_UP = _FENCED | {ErrorCode.INVALID_TXN_STATE, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 _GRANT = "grant the principal WRITE on it, or use another principal"
 _AGAIN = "abort, and begin the transaction again"
 _HINTS = {
@@ -54,7 +57,12 @@ class Transactor:
     """Writes finished batches to any partitions: all of them or, for readers, none."""
 
     def __init__(
-        self, cluster: Cluster, transactional_id: str, *, timeout_ms: int = 60_000
+        self,
+        cluster: Cluster,
+        transactional_id: str,
+        *,
+        timeout_ms: int = 60_000,
+        timeout_ms_least: int | None = None,
     ) -> None:
         """Prepare to write under a transactional id.
 
@@ -62,10 +70,13 @@ class Transactor:
             cluster: Where to.
             transactional_id: The name under which one writer at a time can write.
             timeout_ms: After which the broker gives up a transaction that has not ended.
+            timeout_ms_least: What will do, too, where the broker does not allow as much.
         """
         self._cluster = cluster
         self._transactional_id = transactional_id
         self._timeout_ms = timeout_ms
+        self._timeout_ms_least = timeout_ms_least
+        self._open_since_s = 0.0
         self._writer: Writer | None = None
         self._sender: BatchSender | None = None
         self._added: set[Place] = set()
@@ -92,7 +103,21 @@ class Transactor:
             BrokerUnreachableError: No broker answers.
         """
         self._forget()
-        producer_id, producer_epoch = producer or (-1, -1)
+        try:
+            begun = self._begin(producer or (-1, -1))
+        except KafkaError as error:
+            least = self._timeout_ms_least
+            is_too_long = error.code == ErrorCode.INVALID_TRANSACTION_TIMEOUT
+            if not is_too_long or least is None or least >= self._timeout_ms:
+                raise
+            self._timeout_ms = least
+            begun = self._begin(producer or (-1, -1))
+        self._writer = Writer(self._transactional_id, *begun)
+        self._sender = BatchSender(self._cluster, self._writer)
+        return begun
+
+    def _begin(self, producer: tuple[int, int]) -> tuple[int, int]:
+        producer_id, producer_epoch = producer
         request = messages.InitProducerIdRequest(
             self._transactional_id, self._timeout_ms, producer_id, producer_epoch
         )
@@ -102,10 +127,7 @@ class Transactor:
             _check(response.error_code, f"transactional id {self._transactional_id!r}")
             return response.producer_id, response.producer_epoch
 
-        begun = self._ask(ask)
-        self._writer = Writer(self._transactional_id, *begun)
-        self._sender = BatchSender(self._cluster, self._writer)
-        return begun
+        return self._ask(ask)
 
     def send(self, batches: Mapping[Place, Sequence[BytesLike]]) -> None:
         """Write batches, each of which is one whole record batch without a producer.
@@ -191,6 +213,8 @@ class Transactor:
                         where = f"{topic.name}-{each.partition_index}"
                         _check(each.partition_error_code, where)
 
+        if not self._added:
+            self._open_since_s = time.monotonic()
         # Before it is known: an abort has to reach also what was added by an answer that got lost.
         self._added |= new
         self._ask(ask)
@@ -225,14 +249,22 @@ class Transactor:
 
     def _explained(self, error: KafkaError) -> KafkaError:
         """Return the error with its next step; a fenced writer has nothing left to end."""
+        open_s = time.monotonic() - self._open_since_s
+        if self._added and error.code in _GIVEN_UP and open_s * 1000 >= self._timeout_ms:
+            self._forget()
+            return TransactionTimedOutError(
+                error.code,
+                f"the transaction was open for {open_s:.0f} s, and the broker has given it up after"
+                f" {self._timeout_ms / 1000:g} s",
+                hint="write less at once, or raise transaction.timeout.ms, up to the broker's"
+                " transaction.max.timeout.ms",
+            )
         if error.code in _FENCED:
             self._forget()
             return ProducerFencedError(
                 error.code,
-                f"another producer has begun under the transactional id"
-                f" {self._transactional_id!r}, or a transaction of ours was open for more than"
-                f" {self._timeout_ms} ms",
-                hint="let one of the two writers stop; if there is only one, give it more time",
+                f"another producer has begun under the transactional id {self._transactional_id!r}",
+                hint="let one of the two writers stop",
             )
         hint = error.hint or _HINTS.get(error.code, "")
         if not hint and error.code in RETRIABLE:

@@ -12,11 +12,15 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from headwater.base.errors import HeadwaterError
+from headwater.delivery.client.errors import TransactionTimedOutError
 from headwater.delivery.client.transactor import Transactor
 from headwater.streams.connecting import connect
 from headwater.streams.errors import hints_shown
-from headwater.streams.sink.message import Origin, gather, remove_staged
+from headwater.streams.sink.commit import Attempt
+from headwater.streams.sink.errors import too_slow
+from headwater.streams.sink.message import TaskMessage, parts, remove_staged
 from headwater.streams.sink.options import SinkOptions
+from headwater.streams.sink.transaction import transactor_for
 from headwater.streams.sink.writer import own_messages, task_message
 
 if TYPE_CHECKING:
@@ -33,29 +37,31 @@ class HeadwaterBatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> WriterCommitMessage:
         """Encode the rows of a task."""
         with hints_shown():
-            return task_message(iterator, self._options, Origin(self._name, self._name, 0))
+            return task_message(iterator, self._options, Attempt(self._name, self._name, 0))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Write what the tasks have encoded."""
         with hints_shown():
             tasks = own_messages(messages)
-            batches = gather(tasks)
-            if batches:
+            size_bytes = sum(task.size_bytes for task in tasks)
+            if size_bytes:
                 with connect(self._options.bootstrap, self._options.client) as cluster:
-                    transactor = Transactor(
-                        cluster,
-                        f"hw.{self._name}",
-                        timeout_ms=self._options.transaction_timeout_ms,
-                    )
-                    transactor.begin()
-                    try:
-                        transactor.send(batches)
-                        transactor.commit()
-                    except BaseException:
-                        with contextlib.suppress(HeadwaterError):
-                            transactor.abort()
-                        raise
+                    name = f"hw.{self._name}"
+                    self._send(tasks, transactor_for(cluster, name, self._options, size_bytes))
             remove_staged(tasks)
+
+    def _send(self, tasks: Sequence[TaskMessage], transactor: Transactor) -> None:
+        transactor.begin()
+        try:
+            for part in parts(tasks):
+                transactor.send(part)
+            transactor.commit()
+        except TransactionTimedOutError as error:
+            raise too_slow("the write", error) from error
+        except BaseException:
+            with contextlib.suppress(HeadwaterError):
+                transactor.abort()
+            raise
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Remove what tasks have left; nothing has been sent."""

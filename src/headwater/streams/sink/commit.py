@@ -23,16 +23,22 @@ id, or the commit is refused. So at each commit the marker before it is known, a
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
 from headwater.base.errors import HeadwaterError
 from headwater.base.record.varint import BytesLike
-from headwater.delivery.client.errors import ProducerFencedError
-from headwater.streams.sink.errors import CheckpointBehindError, MarkerError, OlderDriverError
-from headwater.streams.sink.marker import Marker, Place, Seen
+from headwater.delivery.client.cluster import Place
+from headwater.delivery.client.errors import ProducerFencedError, TransactionTimedOutError
+from headwater.streams.sink.errors import (
+    CheckpointBehindError,
+    MarkerError,
+    OlderDriverError,
+    too_slow,
+)
+from headwater.streams.sink.marker import Marker, Seen
 
 Batches = Mapping[Place, Sequence[BytesLike]]
 """Finished record batches without a producer, by partition, in order."""
@@ -108,12 +114,19 @@ class Attempt:
 
 
 def commit_batch(
-    attempt: Attempt, batches: Batches, *, markers: MarkerStore, transactor: Transactor
+    attempt: Attempt, parts: Iterable[Batches], *, markers: MarkerStore, transactor: Transactor
 ) -> Outcome:
     """Write a batch and its marker, unless that has been done.
 
+    Args:
+        attempt: Which batch.
+        parts: Its rows, one part after the other; asked for only if they are to be written.
+        markers: Where the query's markers are.
+        transactor: Writes under the query's transactional id.
+
     Raises:
         OlderDriverError: Another run has taken over.
+        BatchTooSlowError: The broker has given the transaction up before it was whole.
         CheckpointBehindError: Later batches of the query have been written.
         HeadwaterError: It failed, or it is not known whether it did; a new run will find out.
     """
@@ -130,11 +143,14 @@ def commit_batch(
                 transactor.send(markers.batches(taken))
                 transactor.commit()
             return Outcome.WRITTEN_BEFORE
-        transactor.send(batches)
+        for part in parts:
+            transactor.send(part)
         following = _following(attempt, marker, producer, transactor.end_offsets)
         transactor.send(markers.batches(following))
         transactor.commit()
         markers.remember(following)
+    except TransactionTimedOutError as error:
+        raise too_slow(f"batch {attempt.batch_id} of query {attempt.query_id}", error) from error
     except ProducerFencedError as error:
         raise _older(attempt, "has begun to write") from error
     except BaseException:
@@ -198,6 +214,5 @@ def _older(attempt: Attempt, what: str) -> OlderDriverError:
     return OlderDriverError(
         f"another driver of query {attempt.query_id} {what}; run {attempt.run_id} is older and "
         f"stops at batch {attempt.batch_id}",
-        hint="one checkpoint is for one driver: let the newer one run, or stop it and start again; "
-        "if there is no other, the transaction took too long: raise kafka.transaction.timeout.ms",
+        hint="one checkpoint is for one driver: let the newer one run, or stop it and start again",
     )

@@ -6,7 +6,7 @@ This file alone decides when a batch is cut and what its header says. Columns ar
 Each destination has one batch open, and rows are added to it whatever Arrow batch they come in, so
 that batches grow full however many partitions the rows scatter over. Batches carry no producer:
 whoever sends them stamps it. One that does not shrink is sent uncompressed, so that a limit on its
-size holds for every codec.
+size holds for every codec. Finished ones are held until they are taken.
 """
 
 from collections.abc import Callable, Sequence
@@ -84,7 +84,7 @@ class Encoder:
         self._now_ms = now_ms
         self._destinations = Destinations(partition_counts, now_ms)
         self._open: dict[Place, _OpenBatch] = {}
-        self._finished: dict[Place, list[bytes]] = {}
+        self._finished: list[tuple[Place, bytes]] = []
         self._spare: Bytes | None = None
         self.oversized: list[Oversized] = []
 
@@ -119,11 +119,33 @@ class Encoder:
         for place, order in self._destinations.grouped(places):
             self._append(place, rows, order, int(sizes[order].max()))
 
-    def finish(self) -> dict[Place, list[bytes]]:
-        """Close what is open, and return all batches, those of a partition in their order."""
+    @property
+    def open_bytes(self) -> int:
+        """How much is in batches that still take rows."""
+        return sum(each.filled_bytes for each in self._open.values())
+
+    def take_finished(self) -> list[tuple[Place, bytes]]:
+        """Return the batches that have been finished since, those of a partition in their order."""
+        finished, self._finished = self._finished, []
+        return finished
+
+    def take_oversized(self) -> list[Oversized]:
+        """Return the records that were found to be too large since."""
+        oversized, self.oversized = self.oversized, []
+        return oversized
+
+    def close_open(self) -> None:
+        """Finish all batches as they are; rows that follow begin new ones."""
         for place in list(self._open):
             self._close(place)
-        return self._finished
+
+    def finish(self) -> dict[Place, list[bytes]]:
+        """Finish all batches, and return by partition those that nobody has taken yet."""
+        self.close_open()
+        batches: dict[Place, list[bytes]] = {}
+        for place, batch in self.take_finished():
+            batches.setdefault(place, []).append(batch)
+        return batches
 
     def _topics_of(self, batch: pa.RecordBatch) -> pa.Array | str:
         if self._topic is not None:
@@ -150,7 +172,7 @@ class Encoder:
 
     def _close(self, place: Place) -> None:
         batch = self._open.pop(place)
-        self._finished.setdefault(place, []).append(batch.finish(self._codec))
+        self._finished.append((place, batch.finish(self._codec)))
         self._spare = batch.memory
 
     def _memory(self, size_bytes: int) -> Bytes:
@@ -179,6 +201,11 @@ class _OpenBatch:
         self.memory = memory
         self._state = np.zeros(kernel.STATE_FIELDS, np.int64)
         self._state[kernel.FILLED_BYTES] = BATCH_HEADER_BYTES
+
+    @property
+    def filled_bytes(self) -> int:
+        """How much of the memory is in use."""
+        return int(self._state[kernel.FILLED_BYTES])
 
     def append(self, rows: Rows, order: Int64s, places: Int64s, limit_bytes: int) -> int:
         """Write rows as long as they fit, and return how many did."""

@@ -4,6 +4,7 @@ This file alone decides which errors the sink raises beyond those of the client 
 """
 
 from headwater.base.errors import HeadwaterError
+from headwater.delivery.client.errors import TransactionTimedOutError
 
 
 class OlderDriverError(HeadwaterError):
@@ -28,3 +29,17 @@ class MessageTooLargeError(HeadwaterError):
 
 class StagingError(HeadwaterError):
     """What a task has left for the driver is not there, or is not what it left."""
+
+
+class BatchTooSlowError(HeadwaterError):
+    """A batch could not be sent in the time that the broker gives a transaction."""
+
+
+def too_slow(what: str, error: TransactionTimedOutError) -> BatchTooSlowError:
+    """Say which batch was given up by the broker, and what would help."""
+    return BatchTooSlowError(
+        f"{what}: {error.message}",
+        hint="it will not fit the next time either: read less per batch with maxOffsetsPerTrigger, "
+        "or give it more time with kafka.transaction.timeout.ms, of which brokers allow "
+        "transaction.max.timeout.ms (15 minutes by default)",
+    )

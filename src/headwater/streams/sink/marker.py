@@ -27,10 +27,8 @@ from headwater.base.record.batch import BatchHeader, TruncatedBatchError, scan
 from headwater.base.record.control import read_end_transaction
 from headwater.base.record.records import Record, build_batch, iterate
 from headwater.base.record.varint import BytesLike
+from headwater.delivery.client.cluster import Place
 from headwater.streams.sink.errors import MarkerError
-
-Place = tuple[str, int]
-"""A partition: its topic's name and its number."""
 
 MARKER_TOPIC = "__hw_sink"
 MARKER_PLACE: Place = (MARKER_TOPIC, 0)

@@ -37,7 +37,6 @@ _OF_SPARK = (
 
 # As a Java producer.
 _RECORD_BYTES_MAX = 1 << 20
-_TRANSACTION_TIMEOUT_MS = 60_000
 # Each batch is a request's share of a partition; half of what topics take by default.
 _BATCH_BYTES = 1 << 19
 
@@ -91,7 +90,7 @@ class SinkOptions:
     include_headers: bool
     batch_bytes: int
     record_bytes_max: int
-    transaction_timeout_ms: int
+    transaction_timeout_ms: int | None
 
 
 def sink_options(
@@ -120,7 +119,7 @@ def sink_options(
         include_headers=_one_of(texts, "includeHeaders", ("true", "false")) == "true",
         batch_bytes=_number(texts, _BATCH) or _BATCH_BYTES,
         record_bytes_max=_number(texts, _REQUEST) or _RECORD_BYTES_MAX,
-        transaction_timeout_ms=_number(texts, _TIMEOUT) or _TRANSACTION_TIMEOUT_MS,
+        transaction_timeout_ms=_number(texts, _TIMEOUT),
     )
 
 

@@ -2,7 +2,8 @@
 
 This file alone decides which limits hold for a topic's rows, and what becomes of records that are
 larger. Whether an attempt of a task counts is Spark's to say, after it has ended; so everything
-goes to the driver.
+goes to the driver, by an outbox that takes batches as they are finished: rows are many, memory is
+not.
 """
 
 import time
@@ -13,12 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.base.record.records import Record, build_batch
-from headwater.delivery.client.cluster import Cluster, Place
+from headwater.delivery.client.cluster import Cluster
 from headwater.streams.connecting import connect
 from headwater.streams.formats import letters
 from headwater.streams.sink.encode import Encoder, Oversized
 from headwater.streams.sink.errors import OversizedRecordError
 from headwater.streams.sink.limits import TopicLimits, topic_limits
+from headwater.streams.sink.message import Outbox
 from headwater.streams.sink.options import SinkOptions
 
 OVERSIZED: Final = "OVERSIZED"
@@ -28,12 +30,12 @@ OVERSIZED: Final = "OVERSIZED"
 _CUT_BYTES: Final = 16 << 10
 # Keys, names and reasons around the value of a letter.
 _LETTER_OVERHEAD_BYTES: Final = 4 << 10
+# Of all batches that are open at once, in all topics: 128 full ones of the usual size.
+_OPEN_BYTES_MAX: Final = 64 << 20
 
-Batches = dict[Place, list[bytes]]
 
-
-def encode_rows(rows: Iterable[pa.RecordBatch], options: SinkOptions) -> Batches:
-    """Encode all rows of a task into finished batches.
+def encode_rows(rows: Iterable[pa.RecordBatch], options: SinkOptions, outbox: Outbox) -> None:
+    """Encode all rows of a task into finished batches, and hand them over.
 
     Raises:
         UnknownTopicError: A row goes to a topic that does not exist.
@@ -41,33 +43,41 @@ def encode_rows(rows: Iterable[pa.RecordBatch], options: SinkOptions) -> Batches
         HeadwaterError: Columns or rows cannot be written, or no broker answers.
     """
     with connect(options.bootstrap, options.client) as cluster:
-        task = _Task(cluster, options)
+        task = _Task(cluster, options, outbox)
         for batch in rows:
             task.add(batch)
-        return task.finish()
+        task.finish()
 
 
 class _Task:
     """The encoders of one task, one for each topic: each topic has limits of its own."""
 
-    def __init__(self, cluster: Cluster, options: SinkOptions) -> None:
+    def __init__(self, cluster: Cluster, options: SinkOptions, outbox: Outbox) -> None:
         self._cluster = cluster
+        self._outbox = outbox
         self._options = options
         self._now_ms = time.time_ns() // 1_000_000
         self._encoders: dict[str | None, Encoder] = {}
-        self._record_bytes_max: dict[str, int] = {}
+        self._limits: dict[str, TopicLimits] = {}
 
     def add(self, batch: pa.RecordBatch) -> None:
         for topic, share in self._by_topic(batch):
-            self._encoder(topic, batch.schema).add(share)
+            encoder = self._encoder(topic, batch.schema)
+            encoder.add(share)
+            self._bury(encoder.take_oversized())
+            self._hand_over(encoder)
+        if sum(each.open_bytes for each in self._encoders.values()) > _OPEN_BYTES_MAX:
+            self.finish()
 
-    def finish(self) -> Batches:
-        batches: Batches = {}
+    def finish(self) -> None:
+        """Hand over all rows that were added."""
         for encoder in self._encoders.values():
-            batches |= encoder.finish()
-        for encoder in self._encoders.values():
-            self._bury(encoder.oversized, batches)
-        return batches
+            encoder.close_open()
+            self._hand_over(encoder)
+
+    def _hand_over(self, encoder: Encoder) -> None:
+        for place, batch in encoder.take_finished():
+            self._outbox.add(place, batch)
 
     def _by_topic(self, batch: pa.RecordBatch) -> Iterator[tuple[str | None, pa.RecordBatch]]:
         """Split a batch; rows without a topic are left to an encoder that refuses them."""
@@ -88,10 +98,8 @@ class _Task:
         encoder = self._encoders.get(topic)
         if encoder is None:
             options = self._options
-            limits = TopicLimits(1, None) if topic is None else topic_limits(self._cluster, topic)
+            limits = TopicLimits(1, None) if topic is None else self._limits_of(topic)
             record_bytes_max = _smaller(options.record_bytes_max, limits.batch_bytes_max)
-            if topic is not None:
-                self._record_bytes_max[topic] = record_bytes_max
             encoder = self._encoders[topic] = Encoder(
                 topic=topic,
                 partition_counts=lambda _: limits.partitions,
@@ -103,7 +111,12 @@ class _Task:
             )
         return encoder
 
-    def _bury(self, oversized: list[Oversized], batches: Batches) -> None:
+    def _limits_of(self, topic: str) -> TopicLimits:
+        if topic not in self._limits:
+            self._limits[topic] = topic_limits(self._cluster, topic)
+        return self._limits[topic]
+
+    def _bury(self, oversized: list[Oversized]) -> None:
         """Make dead letters of records that are too large, or refuse them."""
         if not oversized:
             return
@@ -115,19 +128,20 @@ class _Task:
                 hint="raise the topic's max.message.bytes and kafka.max.request.size, or set "
                 "oversized = deadLetter and a deadLetterTopic",
             )
-        limits = topic_limits(self._cluster, dead_letter_topic)
+        limits = self._limits_of(dead_letter_topic)
         bytes_max = _smaller(self._options.record_bytes_max, limits.batch_bytes_max)
         # Letters of one topic are together; whoever reads them has few.
         place = (dead_letter_topic, 0)
         for record in oversized:
             letter = self._letter(record, limits.batch_bytes_max or bytes_max)
-            batches.setdefault(place, []).append(bytes(build_batch([letter])))
+            self._outbox.add(place, bytes(build_batch([letter])))
 
     def _said_of(self, record: Oversized) -> str:
         topic, partition = record.place
+        allowed = self._limits_of(topic).batch_bytes_max
         return (
             f"a record of {record.size_bytes} bytes for {topic}-{partition}, which takes "
-            f"{self._record_bytes_max[topic]}"
+            f"{_smaller(self._options.record_bytes_max, allowed)}"
         )
 
     def _letter(self, record: Oversized, bytes_max: int) -> Record:

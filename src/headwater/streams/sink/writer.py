@@ -9,27 +9,24 @@ A task finds in its local properties the id of the query, which a checkpoint kee
 and that of the run, which is new at each start.
 """
 
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from headwater.base.errors import HeadwaterError
-from headwater.delivery.client.transactor import Transactor
 from headwater.streams.connecting import connect
 from headwater.streams.errors import hints_shown
 from headwater.streams.sink.commit import Attempt, commit_batch
 from headwater.streams.sink.marker_log import MarkerLog
-from headwater.streams.sink.message import (
-    Origin,
-    TaskMessage,
-    gather,
-    make_message,
-    remove_staged,
-)
+from headwater.streams.sink.message import Outbox, TaskMessage, parts, remove_staged
 from headwater.streams.sink.options import SinkOptions
+from headwater.streams.sink.staging import own_root, shared_root
+from headwater.streams.sink.transaction import transactor_for
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,12 +46,12 @@ class HeadwaterStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> WriterCommitMessage:
         """Encode the rows of a task."""
         with hints_shown():
-            origin = Origin(
+            attempt = Attempt(
                 _local_property(_QUERY_ID),
                 _local_property(_RUN_ID),
                 int(_local_property(_BATCH_ID)),
             )
-            return task_message(iterator, self._options, origin)
+            return task_message(iterator, self._options, attempt)
 
     def commit(
         self,
@@ -64,23 +61,22 @@ class HeadwaterStreamWriter(DataSourceStreamArrowWriter):
         """Write what the tasks have encoded, unless that has been done."""
         with hints_shown():
             tasks = own_messages(messages)
-            batches = gather(tasks)
+            size_bytes = sum(task.size_bytes for task in tasks)
             # What has no row is the same whether it is written or not.
-            if batches:
-                origin = tasks[0].origin
-                attempt = Attempt(origin.query_id, origin.run_id, batchId)
-                with connect(self._options.bootstrap, self._options.client) as cluster:
-                    commit_batch(
-                        attempt,
-                        batches,
-                        markers=MarkerLog(cluster, origin.query_id, self._options.sink_name),
-                        transactor=Transactor(
-                            cluster,
-                            f"hw.{origin.query_id}.{self._options.sink_name}",
-                            timeout_ms=self._options.transaction_timeout_ms,
-                        ),
-                    )
+            if size_bytes:
+                self._commit(replace(tasks[0].attempt, batch_id=batchId), tasks, size_bytes)
             remove_staged(tasks)
+
+    def _commit(self, attempt: Attempt, tasks: Sequence[TaskMessage], size_bytes: int) -> None:
+        options = self._options
+        name = f"hw.{attempt.query_id}.{options.sink_name}"
+        with connect(options.bootstrap, options.client) as cluster:
+            commit_batch(
+                attempt,
+                parts(tasks),
+                markers=MarkerLog(cluster, attempt.query_id, options.sink_name),
+                transactor=transactor_for(cluster, name, options, size_bytes),
+            )
 
     def abort(
         self,
@@ -92,13 +88,17 @@ class HeadwaterStreamWriter(DataSourceStreamArrowWriter):
 
 
 def task_message(
-    rows: Iterator["pa.RecordBatch"], options: SinkOptions, origin: Origin
+    rows: Iterator["pa.RecordBatch"], options: SinkOptions, attempt: Attempt
 ) -> TaskMessage:
     """Encode the rows of a task into its message to the driver."""
     # Numba and pyarrow are for tasks alone.
     from headwater.streams.sink.task import encode_rows  # noqa: PLC0415
 
-    return make_message(origin, encode_rows(rows, options), _staging_location(options))
+    context = TaskContext.get()
+    task = 0 if context is None else context.partitionId()
+    with Outbox(attempt, _staging_root(options), task=task) as outbox:
+        encode_rows(rows, options, outbox)
+        return outbox.message()
 
 
 def own_messages(messages: Iterable[WriterCommitMessage | None]) -> list[TaskMessage]:
@@ -106,14 +106,14 @@ def own_messages(messages: Iterable[WriterCommitMessage | None]) -> list[TaskMes
     return [message for message in messages if isinstance(message, TaskMessage)]
 
 
-def _staging_location(options: SinkOptions) -> str | None:
-    """Return where tasks leave what is too large; on one machine it needs not be said."""
-    if options.staging_location is None:
-        context = TaskContext.get()
-        master = context.getLocalProperty(_MASTER) if context is not None else None
-        if master is not None and master.startswith("local"):
-            return tempfile.gettempdir()
-    return options.staging_location
+def _staging_root(options: SinkOptions) -> Callable[[], Path] | None:
+    """Return what finds the place for what is too large; on one machine it needs not be named."""
+    if options.staging_location is not None:
+        return partial(shared_root, options.staging_location)
+    context = TaskContext.get()
+    master = context.getLocalProperty(_MASTER) if context is not None else None
+    # Also local-cluster: its executors are processes of this machine and this user.
+    return own_root if master is not None and master.startswith("local") else None
 
 
 def _local_property(name: str) -> str:
