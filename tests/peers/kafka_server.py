@@ -99,7 +99,7 @@ class ApacheKafka:
     def start(self, *, heap: str = "768M") -> None:
         """Start the node and wait until it answers; a port lost to another process is retried."""
         for tries_left in reversed(range(BIND_TRIES)):
-            self.port, controller_port, *more = _free_ports(2 + len(self._protocols))
+            self.port, controller_port, *more = free_ports(2 + len(self._protocols))
             self._ports = dict(zip(self._protocols, more, strict=True))
             properties = self._write_properties(controller_port)
             if not self.log_dir.exists():
@@ -173,7 +173,7 @@ class ApacheKafka:
         while time.monotonic() < end_s:
             if self._process.poll() is not None:
                 raise KafkaDidNotStartError(f"Apache Kafka ended at once\n{self.output()}")
-            if _broker_count("127.0.0.1", self.port) > 0:
+            if broker_count("127.0.0.1", self.port) > 0:
                 return
             time.sleep(0.1)
         raise KafkaDidNotStartError(f"no answer in {READY_WITHIN_S} s\n{self.output()}")
@@ -198,7 +198,7 @@ def running_kafka(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ask the kernel for ports; all are held at once so that they differ."""
     sockets = [socket.socket() for _ in range(count)]
     try:
@@ -210,7 +210,7 @@ def _free_ports(count: int) -> list[int]:
             each.close()
 
 
-def _broker_count(host: str, port: int) -> int:
+def broker_count(host: str, port: int) -> int:
     """Ask Metadata v1 for no topics; gives the number of brokers in the answer, 0 if none came."""
     with suppress(OSError), socket.create_connection((host, port), timeout=5) as link:
         link.settimeout(5)
