@@ -18,26 +18,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from headwater.base.errors import ErrorCode, HeadwaterError, KafkaError
+from headwater.base.errors import HeadwaterError
 from headwater.base.record.records import Record, build_batch
 from headwater.cli import positions
 from headwater.cli.positions import Kind, Position
 from headwater.cli.ranges import RangeReader
-from headwater.delivery.client import admin
 from headwater.delivery.client.cluster import Cluster, Place, TopicInfo
+from headwater.delivery.client.compacted_topic import CompactedTopic
 
 TOPIC: Final = "__hw_redrive"
 _PLACE: Final = (TOPIC, 0)
 _VERSION: Final = 1
 # Half of them one by one, at most twelve bytes each in JSON, are 60 kB.
 _STRETCH: Final = 10_000
-_CONFIGS: Final = {
-    "cleanup.policy": "compact",
-    # It is read from its start: compacted soon, in the smallest segments that Apache Kafka takes.
-    "segment.bytes": str(1 << 20),
-    "min.cleanable.dirty.ratio": "0.1",
-}
-_REPLICAS_MAX: Final = 3
 _PAUSE_S: Final = 0.01
 
 
@@ -65,8 +58,10 @@ class Redriven:
         Raises:
             HeadwaterError: A transaction stayed open, or a record is of another version.
         """
-        cluster.refresh([TOPIC])
-        if not cluster.knows(TOPIC):
+        topic = topic_of(cluster)
+        if settled:
+            topic.prepare()
+        if not topic.exists():
             return
         places, latest = [_PLACE], Position(Kind.LATEST)
         end = positions.resolve_end(cluster, places, latest, read_committed=not settled)
@@ -111,24 +106,9 @@ def place() -> Place:
     return _PLACE
 
 
-def prepare(cluster: Cluster) -> None:
-    """Create the topic where it does not exist.
-
-    Raises:
-        KafkaError: It cannot be created.
-    """
-    cluster.refresh([TOPIC])
-    if cluster.knows(TOPIC):
-        return
-    replicas = min(_REPLICAS_MAX, len(cluster.brokers))
-    try:
-        admin.create_topic(
-            cluster, TOPIC, partitions=1, replication_factor=replicas, configs=_CONFIGS
-        )
-    except KafkaError as error:
-        if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-            raise
-        cluster.await_topic(TOPIC)
+def topic_of(cluster: Cluster) -> CompactedTopic:
+    """Return the topic in which it is remembered, to be prepared before it is written to."""
+    return CompactedTopic(cluster, TOPIC)
 
 
 def await_readable(cluster: Cluster, end: int) -> None:

@@ -1,20 +1,20 @@
 """The topic of markers, on a broker.
 
-This file alone decides how that topic is made, and how it is read to its end. What a marker says
-and which one counts stands in `marker`.
+This file alone decides how that topic is read to its end, and when what was read need not be read
+again. What a marker says and which one counts stands in `marker`; how the topic is made, in the
+client's `compacted_topic`.
 
-One partition, compacted: the last marker of every sink stays for ever, those before it go. The
-settings keep the log short, because it is read from its start: by each run at its first commit, and
-at others where Spark uses another process than for the last. Reading takes 0.1 ms a marker.
+The last marker of every sink stays for ever, those before it go. The log is read from its start: by
+each run at its first commit, and at others where Spark uses another process than for the last.
+Reading takes 0.1 ms a marker.
 """
 
 import time
 from typing import Final
 
-from headwater.base.errors import ErrorCode, KafkaError
-from headwater.delivery.client import admin
 from headwater.delivery.client.batch_reader import BatchReader
 from headwater.delivery.client.cluster import Cluster
+from headwater.delivery.client.compacted_topic import CompactedTopic
 from headwater.streams.sink.commit import Batches
 from headwater.streams.sink.errors import MarkerError
 from headwater.streams.sink.marker import (
@@ -27,15 +27,6 @@ from headwater.streams.sink.marker import (
     marker_key,
 )
 
-_CLEANUP_POLICY: Final = "cleanup.policy"
-_CONFIGS: Final = {
-    _CLEANUP_POLICY: "compact",
-    # A segment is compacted once it is full: the smallest that Apache Kafka takes, of which a
-    # thousand batches fill one.
-    "segment.bytes": str(1 << 20),
-    "min.cleanable.dirty.ratio": "0.1",
-}
-_REPLICAS_MAX: Final = 3
 _FETCH_BYTES: Final = 4 << 20
 
 # Spark uses the process of a commit again for the next, as a rule. Brokers forget a transactional
@@ -49,6 +40,7 @@ class MarkerLog:
 
     def __init__(self, cluster: Cluster, query_id: str, sink_name: str) -> None:
         self._cluster = cluster
+        self._topic = CompactedTopic(cluster, MARKER_TOPIC)
         self._key = marker_key(query_id, sink_name)
         self._memory_key = (cluster.bootstrap, self._key)
         self._wait_ms = int(cluster.timeout_s * 1000)
@@ -70,11 +62,11 @@ class MarkerLog:
         Raises:
             MarkerError: What is there is no marker, or the topic cannot be read to its end.
         """
-        self._cluster.refresh([MARKER_TOPIC])
-        if not self._cluster.knows(MARKER_TOPIC):
+        if not self._topic.exists():
             return Seen(None, None)
-        start = admin.list_offsets(self._cluster, {MARKER_PLACE: admin.EARLIEST})[MARKER_PLACE]
-        end = admin.list_offsets(self._cluster, {MARKER_PLACE: admin.LATEST})[MARKER_PLACE]
+        return self._topic.retrying(lambda: self._scan(*self._topic.bounds()))
+
+    def _scan(self, start: int, end: int) -> Seen:
         scan = MarkerScan(self._key, from_offset=start)
         if start < end:
             with BatchReader(
@@ -94,36 +86,10 @@ class MarkerLog:
         """Create the topic where it does not exist; refuse one that would forget.
 
         Raises:
-            MarkerError: It does not keep the last record of each key.
+            ForgetfulTopicError: It does not keep the last record of each key.
             KafkaError: It cannot be created.
         """
-        if not self._cluster.knows(MARKER_TOPIC):
-            self._create()
-        for config in admin.describe_configs(self._cluster, admin.TOPIC_RESOURCE, MARKER_TOPIC):
-            if config.name == _CLEANUP_POLICY and config.value != "compact":
-                raise MarkerError(
-                    f"{MARKER_TOPIC} has cleanup.policy = {config.value}, so it would forget what "
-                    "was written, and batches would be written twice",
-                    hint=f"headwater topic alter {MARKER_TOPIC} --config cleanup.policy=compact",
-                )
-
-    def _create(self) -> None:
-        replicas = min(_REPLICAS_MAX, len(self._cluster.brokers))
-        configs = dict(_CONFIGS)
-        if replicas == _REPLICAS_MAX:
-            configs["min.insync.replicas"] = str(_REPLICAS_MAX - 1)
-        try:
-            admin.create_topic(
-                self._cluster,
-                MARKER_TOPIC,
-                partitions=1,
-                replication_factor=replicas,
-                configs=configs,
-            )
-        except KafkaError as error:
-            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise
-            self._cluster.await_topic(MARKER_TOPIC)
+        self._topic.prepare()
 
     def batches(self, marker: Marker) -> Batches:
         """Return a marker as it is sent."""
