@@ -74,6 +74,24 @@ _REFUSED = {
     "to choose yourself",
     "partitioner.ignore.keys": "leave the key column out, or add a partition column",
 }
+# Those of a consumer: whoever sets one here has mistaken the place, or the sink for the source.
+_OF_CONSUMERS = frozenset(
+    {
+        "allow.auto.create.topics",
+        "check.crcs",
+        "exclude.internal.topics",
+        "fetch.max.bytes",
+        "fetch.max.wait.ms",
+        "fetch.min.bytes",
+        "group.id",
+        "heartbeat.interval.ms",
+        "isolation.level",
+        "max.partition.fetch.bytes",
+        "max.poll.interval.ms",
+        "max.poll.records",
+        "session.timeout.ms",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +125,12 @@ def sink_options(
     for name, hint in _REFUSED.items():
         if _PREFIX + name in texts:
             raise OptionError(f"{_PREFIX}{name} cannot be set", hint=hint)
+    for name in sorted(_OF_CONSUMERS):
+        if _PREFIX + name in texts:
+            raise OptionError(
+                f"{_PREFIX}{name} is an option of the source, not of the sink",
+                hint="set it where the topic is read, and leave it out here",
+            )
     _refuse_weak(texts)
     return SinkOptions(
         bootstrap=bootstrap_of(given, environment),
