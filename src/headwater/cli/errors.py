@@ -22,6 +22,7 @@ from headwater.cli.output import paint
 from headwater.delivery.client.errors import BrokerUnreachableError, UnsupportedByBrokerError
 from headwater.streams.java import JavaMissingError
 from headwater.streams.running.errors import (
+    BackfillUnfinishedError,
     DefinitionError,
     PipelineBusyError,
     PipelineChangedError,
@@ -146,6 +147,7 @@ _HINTS = {
 }
 _PIPELINES: dict[type[HeadwaterError], tuple[Exit, str]] = {
     PipelineNotFoundError: (Exit.NOT_FOUND, "PIPELINE_NOT_FOUND"),
+    BackfillUnfinishedError: (Exit.IN_THE_WAY, "BACKFILL_UNFINISHED"),
     PipelineBusyError: (Exit.IN_THE_WAY, "PIPELINE_RUNNING"),
     PipelineChangedError: (Exit.IN_THE_WAY, "PIPELINE_CHANGED"),
     DefinitionError: (Exit.BAD_DATA, "BAD_DEFINITION"),

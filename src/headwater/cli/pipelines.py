@@ -251,32 +251,50 @@ def reset(*, name: str, yes: bool, data: str, as_json: bool) -> None:
     help="beginning, -10m (ago), 2026-11-15T10:00 or @MILLISECONDS.",
 )
 @click.option("--into", metavar="TOPIC", required=True, help="A topic of its own for the output.")
+@click.option(
+    "--dead-letters",
+    metavar="TOPIC",
+    help="A topic of its own for records that cannot be decoded; without it they are counted.",
+)
 @MASTER_OPTION
 @DATA_OPTION
 @with_session
 def backfill(
-    *, session: Session, file: str, start: str, into: str, master: str | None, data: str
+    *,
+    session: Session,
+    file: str,
+    start: str,
+    into: str,
+    dead_letters: str | None,
+    master: str | None,
+    data: str,
 ) -> None:
     """Run a pipeline over old records up to now, into another topic, beside the one that runs.
 
     It has a checkpoint of its own, which goes when it is done. What was interrupted goes on where
-    it was.
+    it was, with the same --from. Records that cannot be decoded are not written to the pipeline's
+    own dead-letter topic, which has them already.
     """
     position = positions.parse(start)
     if position.kind not in {positions.Kind.EARLIEST, positions.Kind.TIME}:
         raise click.UsageError("--from takes beginning or a time: offsets differ by partition")
     prepare(session, master=master, data=data)
     session.topic(into)
+    if dead_letters is not None:
+        session.topic(dead_letters)
     # Spark and what it needs are loaded by those alone who run something.
     from headwater.streams.running import backfilling, definitions  # noqa: PLC0415
 
     path, name = definitions.split(file)
     from_ms = position.number if position.kind is positions.Kind.TIME else 0
     try:
-        done = backfilling.backfill(path, name, from_ms=from_ms, into=into, data=data)
+        done = backfilling.backfill(
+            path, name, from_ms=from_ms, into=into, dead_letters=dead_letters, data=data
+        )
     finally:
         end_spark()
     session.tell(
-        {"pipeline": done.pipeline, "into": into, "rows": done.rows, "batches": done.batches},
-        f"{done.pipeline}: {output.count(done.rows, 'row')} read, written to {into}",
+        {"into": into, **done._asdict()},
+        f"{done.pipeline}: {output.count(done.rows, 'row')} read, written to {into}"
+        + (f"; {done.undecodable} could not be decoded" if done.undecodable else ""),
     )

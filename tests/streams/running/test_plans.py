@@ -1,6 +1,13 @@
 """Which changes of a plan a checkpoint survives. Plans as Spark 4.3 prints them."""
 
-from headwater.streams.running.plans import Operator, difference, operators, section, topics_read
+from headwater.streams.running.plans import (
+    Operator,
+    difference,
+    operators,
+    section,
+    times_read,
+    topics_read,
+)
 
 RELATION = (
     "~StreamingRelationV2 org.x.Provider@30801f61, headwater, org.x.Table@2c5d3a60, "
@@ -24,8 +31,15 @@ JOINED = f"""a: bigint
 ~Join Inner, (value#1L = value#18L)
 :- {RELATION}
 +- ~Project [timestamp#17 AS t2#16, value#18L]
-   +- ~Deduplicate [value#1L]
-      +- {RELATION}
+   +- ~Deduplicate [value#18L]
+      +- {RELATION.replace("#0", "#17").replace("#1]", "#18]")}
+"""
+WITH_LETTERS = f"""key: binary, value: binary
+~Union false, false
+:- ~Project [key#0, value#1]
+:  +- {RELATION}
++- ~Project [key#0, value#1]
+   +- {RELATION}
 """
 
 
@@ -37,6 +51,13 @@ def test_what_keeps_state_and_what_is_read() -> None:
     assert names(COUNTED) == ["Aggregate", "EventTimeWatermark", "source"]
     assert names(JOINED) == ["Join", "source", "Deduplicate", "source"]
     assert operators(COUNTED)[-1] == Operator("source", "headwater")
+
+
+def test_what_is_read_again_is_no_other_source() -> None:
+    assert names(WITH_LETTERS) == ["source"]
+    assert times_read(WITH_LETTERS) == [2]
+    assert times_read(JOINED) == [1, 1]
+    assert times_read(f"~Union false, false\n:- {JOINED}\n+- {COUNTED}") == [2, 1]
 
 
 def test_what_does_not_stream_keeps_no_state() -> None:

@@ -44,6 +44,21 @@ def test_a_batch_in_few_words() -> None:
     json.dumps(batch)
 
 
+def test_rows_are_counted_once_however_often_a_source_is_read() -> None:
+    batch = batch_of("p", PROGRESS, [5, 1])
+    assert batch["rows"] == 1 + 7
+    assert batch["rows_per_second"] == round(18.4 / 5 + 1.6, 1)
+    assert batch["input_rows_per_second"] == round(1.25 / 5, 1)
+    assert batch_of("p", PROGRESS, [2])["rows"] == 12, "of another plan"
+
+
+def test_counts_that_a_connect_server_tells() -> None:
+    fields = [{"name": "records", "type": "long"}, {"name": "undecodable", "type": "long"}]
+    metrics = {"schema": {"type": "struct", "fields": fields}, "values": [9, 2]}
+    told = {**PROGRESS, "observedMetrics": {"headwater.decode.1": metrics}}
+    assert batch_of("p", told)["undecodable"] == 2
+
+
 @pytest.mark.parametrize("as_text", [True, False])
 @pytest.mark.parametrize("ours", [True, False])
 def test_lag(as_text: bool, ours: bool) -> None:

@@ -72,7 +72,11 @@ def counted(tried: DataFrame, dead: DataFrame | None = None, topic: str | None =
 
 
 def with_dead_letters(
-    rows: DataFrame, *, topic: str | None = None, pipeline: str = ""
+    rows: DataFrame,
+    *,
+    topic: str | None = None,
+    pipeline: str = "",
+    letters_to: str | None = None,
 ) -> DataFrame:
     """Add the dead letters of a query to its rows, in front of the sink.
 
@@ -84,6 +88,7 @@ def with_dead_letters(
         rows: What the sink is to write, with the columns of the sink.
         topic: Where the rows go; without it they have a column `topic` for it.
         pipeline: The name that dead letters bear.
+        letters_to: Where letters go, instead of the topics that their decoders name.
 
     Returns:
         Rows for the sink. Without dead letters in the query these are the rows that were given.
@@ -102,7 +107,8 @@ def with_dead_letters(
         )
     whole = rows.select(*(_sink_column(rows, name) for name in _sink_columns(rows)))
     for kept in found:
-        whole = whole.unionByName(_letters(kept, pipeline), allowMissingColumns=True)
+        sent = kept if letters_to is None else kept._replace(topic=letters_to)
+        whole = whole.unionByName(_letters(sent, pipeline), allowMissingColumns=True)
     return whole
 
 

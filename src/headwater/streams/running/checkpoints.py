@@ -31,7 +31,8 @@ RUNNING = "running"
 STOPPED = "stopped"
 FAILED = "failed"
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+NAME_MAX = 100
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_MAX - 1}}}")
 
 
 def data_directory(given: str | None = None) -> Path:
@@ -44,7 +45,8 @@ def check_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise DefinitionError(
             f"{name!r} is no name for a pipeline",
-            hint="letters, digits, '.', '_' and '-', at most 100 of them, no punctuation in front",
+            hint=f"letters, digits, '.', '_' and '-', at most {NAME_MAX} of them, "
+            "no punctuation in front",
         )
     return name
 

@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -30,11 +30,13 @@ from headwater.streams.connecting import connect
 from headwater.streams.running.checkpoints import Checkpoint, Note, data_directory
 from headwater.streams.running.errors import PipelineError, translated
 from headwater.streams.running.logs import log_file
-from headwater.streams.running.plans import operators, plan_text, section
+from headwater.streams.running.plans import operators, plan_text, section, times_read
 from headwater.streams.running.progress import Listener, Publisher, batch_of
 from headwater.streams.sink.options import sink_options
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from headwater.streams.running.pipeline import Pipeline
 
 _LOG = logging.getLogger(__name__)
@@ -101,25 +103,30 @@ class Driver:
                 self._logs[each.name] = log
                 self._checkpoints[each.name] = checkpoint
             frames = {each.name: each.rows() for each in self._pipelines}
+            plans = {
+                name: section(plan_text(frame), "Analyzed Logical Plan")
+                for name, frame in frames.items()
+            }
             for each in self._pipelines:
-                self._checkpoints[each.name].begin(self._note(each, frames[each.name]))
-            self._listen(stack)
+                spark = str(frames[each.name].sparkSession.version)
+                self._checkpoints[each.name].begin(self._note(each, spark, plans[each.name]))
+            self._listen({name: times_read(plan) for name, plan in plans.items()}, stack)
             stack.callback(self._end_all)
             for each in self._pipelines:
                 self._running[each.name] = self._begin(each, frames[each.name])
             self._held = stack.pop_all()
         return self
 
-    def _note(self, pipeline: "Pipeline", frame: Any) -> Note:  # noqa: ANN401 - a DataFrame
+    def _note(self, pipeline: "Pipeline", spark: str, plan: str) -> Note:
         return Note(
             pipeline.name,
             file=str(self._file.absolute()) if self._file else None,
             to=pipeline.wanted_target().name,
-            spark=str(frame.sparkSession.version),
-            operators=operators(section(plan_text(frame), "Analyzed Logical Plan")),
+            spark=spark,
+            operators=operators(plan),
         )
 
-    def _begin(self, pipeline: "Pipeline", frame: Any) -> StreamingQuery:  # noqa: ANN401 - as above
+    def _begin(self, pipeline: "Pipeline", frame: "DataFrame") -> StreamingQuery:
         location = self._checkpoints[pipeline.name].location
         writer = pipeline.writer(frame).option("checkpointLocation", location)
         if self._trigger:
@@ -134,7 +141,7 @@ class Driver:
         self._logs[pipeline.name].info("started: query %s, run %s", query.id, query.runId)
         return query
 
-    def _listen(self, stack: ExitStack) -> None:
+    def _listen(self, times: Mapping[str, Sequence[int]], stack: ExitStack) -> None:
         session = self._pipelines[0].frame.sparkSession
         target = self._pipelines[0].wanted_target()
         options = sink_options({**target.options, "topic": target.name})
@@ -143,7 +150,7 @@ class Driver:
         )
         stack.callback(publisher.close)
         hearers: list[Listener] = [self._heard, publisher, self._published]
-        listener = _Listener({each.name for each in self._pipelines}, hearers)
+        listener = _Listener(times, hearers)
         session.streams.addListener(listener)
         stack.callback(session.streams.removeListener, listener)
 
@@ -262,8 +269,10 @@ def _last_batch(query: StreamingQuery) -> int | None:
 class _Listener(StreamingQueryListener):
     """Passes on the batches of some queries; it is called by a thread of Spark's."""
 
-    def __init__(self, names: set[str], hearers: Sequence[Listener]) -> None:
-        self._names = names
+    def __init__(
+        self, times_read: Mapping[str, Sequence[int]], hearers: Sequence[Listener]
+    ) -> None:
+        self._times_read = times_read
         self._hearers = hearers
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - the name is Spark's
@@ -272,9 +281,10 @@ class _Listener(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - as above
         """Tell all who want to hear; none of them may stop the others, or the query."""
         progress = event.progress
-        if progress.name not in self._names:
+        if progress.name is None or progress.name not in self._times_read:
             return
-        batch = batch_of(progress.name, json.loads(progress.json))
+        times = self._times_read[progress.name]
+        batch = batch_of(progress.name, json.loads(progress.json), times)
         for hear in self._hearers:
             try:
                 hear(batch)

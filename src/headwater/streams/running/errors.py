@@ -45,6 +45,10 @@ class PipelineBusyError(PipelineError):
     """Another process runs this pipeline."""
 
 
+class BackfillUnfinishedError(PipelineError):
+    """A backfill into the same topic that began elsewhere has not ended."""
+
+
 class PipelineChangedError(PipelineError):
     """The checkpoint belongs to another plan than the one that is to run."""
 

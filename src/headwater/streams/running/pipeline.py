@@ -38,6 +38,19 @@ class Topic:
     options: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Letters:
+    """What becomes of records that cannot be decoded, where a format names a topic for them.
+
+    Attributes:
+        are_written: Whether they are written at all; they are counted in any case.
+        topic: Where they go, if not where the format says.
+    """
+
+    are_written: bool = True
+    topic: str | None = None
+
+
 def topic(name: str, *, key: str | None = None, options: Mapping[str, str] | None = None) -> Topic:
     """Name a topic that a pipeline writes to.
 
@@ -72,6 +85,7 @@ class Pipeline:
         self.name = name
         self.frame = frame
         self.target: Topic | None = None
+        self.letters = Letters()
 
     def to(self, target: Topic) -> "Pipeline":
         """Say where its rows go: as records with the sink's columns, else as JSON."""
@@ -87,13 +101,15 @@ class Pipeline:
             frame = _as_json(self.name, frame, target.key)
         elif target.key is not None:
             frame = frame.withColumn("key", F.col(target.key).cast("string"))
-        if not dead_letter_topics(frame):
+        if not self._letter_topics(frame):
             return frame
-        return with_dead_letters(frame, topic=target.name, pipeline=self.name)
+        return with_dead_letters(
+            frame, topic=target.name, pipeline=self.name, letters_to=self.letters.topic
+        )
 
     def topics(self) -> list[str]:
         """Return the topics that it writes to."""
-        return [self.wanted_target().name, *dead_letter_topics(self.frame)]
+        return [self.wanted_target().name, *self._letter_topics(self.frame)]
 
     def writer(self, rows: "DataFrame") -> "DataStreamWriter":
         """Return what writes the rows; where its checkpoint is, the driver says."""
@@ -101,7 +117,11 @@ class Pipeline:
         writer = rows.writeStream.format("headwater").queryName(self.name).options(**target.options)
         # Rows beside dead letters name their topics themselves. Others may still have the topic
         # that they were read from, which must not win.
-        return writer if dead_letter_topics(rows) else writer.option("topic", target.name)
+        return writer if self._letter_topics(rows) else writer.option("topic", target.name)
+
+    def _letter_topics(self, frame: "DataFrame") -> list[str]:
+        found = dead_letter_topics(frame) if self.letters.are_written else []
+        return [self.letters.topic] if found and self.letters.topic else found
 
     def wanted_target(self) -> Topic:
         """Return where rows go.

@@ -7,6 +7,7 @@ prints of a plan, in which what streams is marked.
 
 import io
 import re
+from collections import Counter
 from contextlib import redirect_stdout
 from typing import Any, NamedTuple
 
@@ -53,16 +54,30 @@ def section(text: str, title: str) -> str:
 def operators(analyzed: str) -> list[Operator]:
     """Return what a checkpoint depends on, from the sink down to the sources."""
     found = []
+    read: set[str] = set()
     for line in analyzed.splitlines():
         node = _NODE.match(line)
         if node is None:
             continue
         name, detail = node[1], _IDS.sub("", node[2]).strip()[:_TEXT_MAX]
         if _SOURCE.fullmatch(name):
-            found.append(Operator("source", _source(detail)))
+            # One that is read again, for dead letters say, has no offset of its own.
+            if node[2] not in read:
+                found.append(Operator("source", _source(detail)))
+            read.add(node[2])
         elif _STATEFUL.fullmatch(name):
             found.append(Operator(name, detail))
     return found
+
+
+def times_read(analyzed: str) -> list[int]:
+    """Return how often a plan reads each of its sources, in the order in which Spark tells of them.
+
+    A source that is read twice is one source with one offset, whose rows Spark counts twice.
+    """
+    nodes = [_NODE.match(line) for line in analyzed.splitlines()]
+    sources = [node[2] for node in nodes if node is not None and _SOURCE.fullmatch(node[1])]
+    return list(Counter(sources).values())
 
 
 def topics_read(analyzed: str) -> list[str]:

@@ -8,7 +8,7 @@ reports.
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from headwater.base.errors import ErrorCode, HeadwaterError, KafkaError
@@ -20,6 +20,7 @@ TOPIC: Final = "__headwater.progress"
 # A console shows hours, not weeks.
 _CONFIGS = {"retention.ms": str(86_400_000), "cleanup.policy": "delete"}
 _COUNTS = "headwater.decode."
+_RATES = ("processedRowsPerSecond", "inputRowsPerSecond")
 _RETRY_AFTER_S = 10.0
 _LOG = logging.getLogger(__name__)
 
@@ -31,9 +32,17 @@ class Listener(Protocol):
         """Hear of one."""
 
 
-def batch_of(name: str, progress: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is worth knowing of a batch."""
-    sources = progress.get("sources", [])
+def batch_of(
+    name: str, progress: Mapping[str, Any], times_read: Sequence[int] = ()
+) -> dict[str, Any]:
+    """Return what is worth knowing of a batch.
+
+    Args:
+        name: The pipeline.
+        progress: What Spark tells.
+        times_read: How often the plan reads each source; Spark counts rows as often.
+    """
+    sources = _counted_once(progress.get("sources", []), times_read)
     operators = progress.get("stateOperators", [])
     return {
         "pipeline": name,
@@ -56,6 +65,22 @@ def batch_of(name: str, progress: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _counted_once(
+    sources: list[Mapping[str, Any]], times_read: Sequence[int]
+) -> list[Mapping[str, Any]]:
+    if len(sources) != len(times_read):
+        return sources
+    # A rate that is not known is a text, "NaN".
+    return [
+        {
+            **each,
+            **{name: each[name] / times for name in _RATES if isinstance(each.get(name), float)},
+            "numInputRows": (each.get("numInputRows") or 0) // times,
+        }
+        for each, times in zip(sources, times_read, strict=True)
+    ]
+
+
 def _sum_rates(sources: list[Mapping[str, Any]], name: str) -> float:
     rates = [each.get(name) for each in sources]
     return round(sum(rate for rate in rates if isinstance(rate, int | float)), 1)
@@ -63,10 +88,18 @@ def _sum_rates(sources: list[Mapping[str, Any]], name: str) -> float:
 
 def _undecodable(observed: Mapping[str, Any]) -> int:
     return sum(
-        int(metrics.get("undecodable") or 0)
+        int(_named(metrics).get("undecodable") or 0)
         for name, metrics in observed.items()
         if name.startswith(_COUNTS) and isinstance(metrics, dict)
     )
+
+
+def _named(metrics: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return counts by their names, which a Connect server tells apart from the numbers."""
+    if set(metrics) != {"schema", "values"}:
+        return metrics
+    names = [field["name"] for field in metrics["schema"]["fields"]]
+    return dict(zip(names, metrics["values"], strict=True))
 
 
 def lag_of(sources: list[Mapping[str, Any]]) -> int | None:

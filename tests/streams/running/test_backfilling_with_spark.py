@@ -1,0 +1,129 @@
+"""Backfills: what they read, where it goes, and what is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headwater.streams.running import definitions
+from headwater.streams.running.backfilling import backfill, checkpoint_name
+from headwater.streams.running.checkpoints import Checkpoint, check_name
+from headwater.streams.running.driver import Driver
+from headwater.streams.running.errors import (
+    BackfillUnfinishedError,
+    DefinitionError,
+    PipelineFailedError,
+)
+from headwater.testing.broker import EmbeddedBroker
+from tests.streams.brokers import HEADWATER, Broker
+
+FILE = """
+import headwater as hw
+from headwater import functions as hf
+from pyspark.sql import SparkSession
+orders = (
+    SparkSession.getActiveSession()
+    .readStream.format("headwater")
+    .option("kafka.bootstrap.servers", "{bootstrap}")
+    .option("subscribe", "{orders}")
+    .option("startingOffsets", "earliest")
+    .option("includeHeaders", "true")
+    .option("maxOffsetsPerTrigger", "{at_once}")
+    .load()
+)
+rows = orders.transform(hf.json("id int", {wish})).select("id")
+target = hw.topic("{written}", options={{"kafka.bootstrap.servers": "{bootstrap}"}})
+hw.pipeline("{name}", rows).to(target)
+"""
+NAME = "n" * 100
+
+
+class Shop:
+    """Orders, of which one is no JSON, and a file with a pipeline for them."""
+
+    def __init__(self, folder: Path, broker: Broker) -> None:
+        self.folder, self.broker = folder, broker
+        self.at_once = 5
+        self.orders = broker.topic("orders")
+        self.written = broker.topic("written")
+        self.again = broker.topic("again")
+        self.letters = broker.topic("letters")
+        values = [b'{"id": 1}', b'{"id": 2}', b'{"id": 3}', b"junk", b'{"id": 5}']
+        broker.send(self.orders, [(None, value) for value in values])
+
+    def file(self, wish: str) -> Path:
+        path = self.folder / "pipelines.py"
+        names = {name: getattr(self, name) for name in ("orders", "written", "at_once")}
+        path.write_text(FILE.format(bootstrap=self.broker.bootstrap, wish=wish, name=NAME, **names))
+        return path
+
+    def ids(self, topic: str) -> list[int]:
+        return [json.loads(value or b"")["id"] for value in self.broker.values(topic)]
+
+    def backfill(self, wish: str, *, from_ms: int = 0, dead_letters: str | None = None) -> object:
+        return backfill(
+            self.file(wish),
+            None,
+            from_ms=from_ms,
+            into=self.again,
+            dead_letters=dead_letters,
+            data=str(self.folder),
+        )
+
+
+@pytest.fixture
+def shop(spark: SparkSession, embedded_broker: EmbeddedBroker, tmp_path: Path) -> Shop:
+    return Shop(tmp_path, Broker(HEADWATER, embedded_broker.bootstrap_servers))
+
+
+def test_dead_letters_stay_out_of_the_pipelines_own_topic(shop: Shop) -> None:
+    """Sent back from there, a record would come twice."""
+    wish = f'dead_letters="{shop.letters}"'
+    heard: list[tuple[int, int]] = []
+
+    def hear(batch: dict[str, object]) -> None:
+        heard.append((int(str(batch["rows"])), int(str(batch["undecodable"]))))
+
+    live = definitions.load(shop.file(wish))
+    Driver(live, data=str(shop.folder), once=True, on_batch=hear).start().wait()
+    assert shop.ids(shop.written) == [1, 2, 3, 5]
+    assert len(shop.broker.read(shop.letters)) == 1
+    # The plan reads the source once for rows and once for letters; Spark itself counts ten.
+    assert [sum(each) for each in zip(*heard, strict=True)] == [5, 1]
+
+    assert shop.backfill(wish) == (NAME, 5, 1, 1)
+    assert shop.ids(shop.again) == [1, 2, 3, 5]
+    assert len(shop.broker.read(shop.letters)) == 1
+    assert shop.ids(shop.written) == [1, 2, 3, 5]
+
+    own = shop.broker.topic("own")
+    assert shop.backfill(wish, dead_letters=own) == (NAME, 5, 1, 1)
+    (letter,) = shop.broker.read(own)
+    assert letter.value() == b"junk"
+    assert dict(letter.headers() or [])["x-original-topic"] == shop.orders.encode()
+    assert len(shop.broker.read(shop.letters)) == 1
+    for taken in (shop.again, shop.written, shop.letters):
+        with pytest.raises(DefinitionError, match="has other records"):
+            shop.backfill(wish, dead_letters=taken)
+
+
+def test_another_start_is_not_mistaken_for_the_first(shop: Shop) -> None:
+    shop.at_once = 2
+    with pytest.raises(PipelineFailedError, match="is not the JSON it should be"):
+        shop.backfill('mode="fail"')
+    assert shop.ids(shop.again) == [1, 2]
+    with pytest.raises(BackfillUnfinishedError, match="began at the beginning is not") as raised:
+        shop.backfill('mode="drop"', from_ms=1_700_000_000_000)
+    name = checkpoint_name(NAME, shop.again)
+    assert "--from @0;" in raised.value.hint
+    assert raised.value.hint.endswith(f"headwater pipeline reset {name}")
+    assert shop.backfill('mode="drop"') == (NAME, 3, 2, 1)
+    assert shop.ids(shop.again) == [1, 2, 3, 5], "what was done is not done again"
+    assert not Checkpoint(shop.folder, name).exists()
+
+
+def test_names_fit_whatever_they_are_made_of() -> None:
+    assert checkpoint_name("a", "b") == "a.backfill.b"
+    long = {checkpoint_name("p" * 100, "t" * 249), checkpoint_name("p" * 99 + "q", "t" * 249)}
+    assert len({check_name(name) for name in long}) == 2
