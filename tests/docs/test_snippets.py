@@ -47,8 +47,7 @@ assert x == 2
 def plain_programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Give a folder with nothing but what a reader of the pages is assumed to have."""
     folder = tmp_path_factory.mktemp("programs")
-    # Spark is started by bash, which everybody has who reads that far.
-    for name in (*PROGRAMS, "bash", *COREUTILS.split()):
+    for name in (*PROGRAMS, *COREUTILS.split()):
         found = shutil.which(name)
         if found is not None:
             (folder / name).symlink_to(found)

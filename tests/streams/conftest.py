@@ -1,7 +1,5 @@
 """The Spark session of this process, and the two brokers one after the other."""
 
-import os
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +10,7 @@ from pyspark.sql import SparkSession
 from headwater.testing.broker import EmbeddedBroker
 from tests import peers
 from tests.streams.brokers import APACHE_KAFKA, HEADWATER, Broker
-from tests.streams.needs import require_spark
+from tests.streams.needs import require_spark, start_spark
 
 LOG4J = Path(__file__).resolve().parent / "log4j2.properties"
 
@@ -24,26 +22,24 @@ def spark() -> Iterator[SparkSession]:
     A JVM can take jars only when it starts; those who need none do not notice them.
     """
     require_spark()
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with tempfile.TemporaryDirectory(prefix="headwater-spark-") as folder:
-        builder = (
-            SparkSession.builder.master("local[2]")
-            .appName("headwater-tests")
-            .config("spark.ui.enabled", "false")
-            .config("spark.jars", ",".join(map(str, peers.spark_connector())))
-            .config("spark.local.dir", folder)
-            .config("spark.sql.warehouse.dir", f"{folder}/warehouse")
-            .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOG4J}")
-            .config("spark.driver.memory", "1g")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.session.timeZone", "UTC")
-            .config(
-                "spark.sql.streaming.stateStore.providerClass",
-                "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
-            )
+        session = start_spark(
+            {
+                "spark.master": "local[2]",
+                "spark.app.name": "headwater-tests",
+                "spark.ui.enabled": "false",
+                "spark.jars": ",".join(map(str, peers.spark_connector())),
+                "spark.local.dir": folder,
+                "spark.sql.warehouse.dir": f"{folder}/warehouse",
+                "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG4J}",
+                "spark.driver.memory": "1g",
+                "spark.sql.shuffle.partitions": "2",
+                "spark.sql.session.timeZone": "UTC",
+                "spark.sql.streaming.stateStore.providerClass": (
+                    "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+                ),
+            }
         )
-        session = builder.getOrCreate()
         yield session
         session.stop()
 

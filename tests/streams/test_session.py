@@ -4,12 +4,10 @@ import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from headwater.streams.session import SparkMissingError, check_spark, session, settings_of
+from headwater.streams.session import SparkMissingError, session, settings_of
 
 
 @pytest.mark.parametrize(
@@ -57,12 +55,6 @@ def test_without_pyspark_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -
     assert "pip install 'headwater[spark]'" in raised.value.hint
 
 
-def test_without_bash_it_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(SparkMissingError, match="bash"):
-        check_spark()
-
-
 def test_importing_headwater_loads_neither_spark_nor_arrow() -> None:
     program = (
         "import sys, headwater; headwater.session; "
@@ -91,25 +83,30 @@ def test_whatever_needs_pyspark_names_the_command(name: str) -> None:
 
 
 def test_the_environment_moves_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = []
+    taken: list[str | None] = []
 
     class Builder:
-        def master(self, master: str) -> "Builder":
-            taken.append(master)
+        def config(self, name: str, value: str) -> "Builder":
+            given[name] = value
             return self
 
-        def __getattr__(self, _: str) -> Callable[..., "Builder"]:
-            return lambda *_: self
+        def getOrCreate(self) -> None:  # noqa: N802 - Spark's name
+            taken.append(given.pop("spark.master", None))
 
+    given: dict[str, str] = {}
     pyspark = pytest.importorskip("pyspark.sql")
     monkeypatch.setattr(pyspark.SparkSession, "builder", Builder())
-    monkeypatch.setattr("headwater.streams.session.use_java", lambda: None)
-    monkeypatch.setattr("headwater.streams.session.check_spark", lambda: "4.3.0")
+    monkeypatch.setattr("headwater.streams.session.start_jvm", lambda _: None)
+    monkeypatch.setattr("headwater.streams.session._tell_the_broker", lambda _: None)
     for name in ("PYSPARK_PYTHON", "SPARK_LOCAL_IP", "HEADWATER_MASTER", "HEADWATER_BOOTSTRAP"):
         monkeypatch.setenv(name, "")
     session()
     session(master="local[3]")
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    session()
+    session(master="local[3]")
     monkeypatch.setenv("HEADWATER_MASTER", "spark://host:7077")
     session(master="local[3]", bootstrap="b:1")
-    assert taken == ["local[*]", "local[3]", "spark://host:7077"]
+    expected = ["local[*]", "local[3]", None, "local[3]", "spark://host:7077"]
+    assert taken == expected
     assert os.environ["HEADWATER_BOOTSTRAP"] == "b:1"

@@ -1,8 +1,8 @@
 """Which Java runs Spark.
 
-This file alone decides where Java is looked for and what is done for a runtime that lacks a module
-which Spark's launcher asks for. In order: ``HEADWATER_JAVA_HOME``, ``JAVA_HOME``, ``java`` on the
-PATH, the runtime that ``headwater[java]`` brings. It knows nothing of Spark but that launcher.
+This file alone decides where Java is looked for and whether it will do. In order:
+``HEADWATER_JAVA_HOME``, ``JAVA_HOME``, ``java`` on the PATH, the runtime that ``headwater[java]``
+brings. It knows nothing of Spark but the Java that it needs, and writes nothing.
 """
 
 import importlib
@@ -16,16 +16,8 @@ from typing import NamedTuple
 from headwater.base.errors import HeadwaterError
 
 VERSION_MIN = 17
-# Spark's launcher names this module whether it is there or not; only its linear algebra uses it.
-_OPTIONAL_MODULE = "jdk.incubator.vector"
-_SHIM = """#!/bin/sh
-# Java without an argument that this runtime does not know.
-for argument do
-  shift
-  [ "$argument" = "--add-modules={module}" ] || set -- "$@" "$argument"
-done
-exec "{java}" "$@"
-"""
+# Spark asks every Java that it starts for this module; only its linear algebra uses it.
+OPTIONAL_MODULE = "jdk.incubator.vector"
 _ANSWER_WITHIN_S = 30.0
 _FIXES = (
     "install one (apt install openjdk-17-jre-headless), or let pip bring one "
@@ -44,15 +36,17 @@ class Java(NamedTuple):
         home: For ``JAVA_HOME``.
         version: 17, 21, 25...
         origin: Who named it, for people.
+        whole: Whether it has the module that Spark gives to the executors which it starts.
     """
 
     home: Path
     version: int
     origin: str
+    whole: bool
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Java:
-    """Find a Java; nothing but a small script in the user's cache is written.
+    """Find a Java.
 
     Raises:
         JavaMissingError: There is none, or the one that was asked for will not do.
@@ -62,7 +56,7 @@ def find_java(environment: Mapping[str, str] | None = None) -> Java:
     for origin, home in _candidates(environment):
         found = _look_at(home, origin)
         if isinstance(found, Java):
-            return _with_shim(found, environment)
+            return found
         if origin == "HEADWATER_JAVA_HOME":
             raise JavaMissingError(f"HEADWATER_JAVA_HOME={home}: {found}", hint=_FIXES)
         refused.append(f"{origin}: {found}")
@@ -115,32 +109,13 @@ def _look_at(home: Path, origin: str) -> Java | str:
     version = int(text) if text.isdecimal() else int(text.rpartition(".")[2])
     if version < VERSION_MIN:
         return f"{program} is Java {version}"
-    return Java(Path(properties.get("java.home", str(home))), version, origin)
+    home = Path(properties.get("java.home", str(home)))
+    return Java(home, version, origin, whole=_is_whole(home))
 
 
-def _with_shim(java: Java, environment: Mapping[str, str]) -> Java:
-    """Put a script before a runtime that would stumble over what Spark's launcher asks for."""
+def _is_whole(home: Path) -> bool:
     try:
-        release = (java.home / "release").read_text(encoding="utf-8")
+        release = (home / "release").read_text(encoding="utf-8")
     except OSError:
-        return java
-    if "MODULES=" not in release or _OPTIONAL_MODULE in release:
-        return java
-    cache = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    home = Path(cache, "headwater", "jvm")
-    program = home / "bin" / "java"
-    script = _SHIM.format(module=_OPTIONAL_MODULE, java=java.home / "bin" / "java")
-    try:
-        if not program.is_file() or program.read_text(encoding="utf-8") != script:
-            program.parent.mkdir(parents=True, exist_ok=True)
-            # Whole or not at all: another process may be starting it.
-            fresh = program.with_name(f"java.{os.getpid()}")
-            fresh.write_text(script, encoding="utf-8")
-            fresh.chmod(0o755)
-            fresh.replace(program)
-    except OSError as error:
-        raise JavaMissingError(
-            f"cannot write {program}, which {java.origin} needs: {error.strerror}",
-            hint="let XDG_CACHE_HOME name a folder that can be written",
-        ) from error
-    return java._replace(home=home)
+        return True
+    return "MODULES=" not in release or OPTIONAL_MODULE in release

@@ -8,14 +8,14 @@ cores. It gives a plain SparkSession and needs no jar.
 import importlib.util
 import os
 import re
-import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.base.errors import HeadwaterError
-from headwater.streams.java import use_java
+from headwater.streams.gateway import is_submitted, start_jvm
+from headwater.streams.remote import refuse_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 BOOTSTRAP_VARIABLE = "HEADWATER_BOOTSTRAP"
 MASTER_VARIABLE = "HEADWATER_MASTER"
 _LOG4J = Path(__file__).with_name("log4j2.properties")
+# Where a session keeps the broker that it was told after its JVM had begun.
+_TOLD = "headwater.bootstrap"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # Larger than Spark's 10,000: each batch that crosses to Python costs the same, however full it is.
 _ARROW_ROWS = 65_536
@@ -55,34 +57,60 @@ def session(
     Args:
         name: What Spark calls it.
         master: Where Spark runs, unless ``HEADWATER_MASTER`` or ``headwater run --master`` names
-            another place; all cores of this machine by default.
+            another place; by default all cores of this machine, or what spark-submit was told.
         config: Settings of Spark, over ours.
-        bootstrap: The broker of sources and sinks that name none; ``HEADWATER_BOOTSTRAP``, else
-            the one on the usual port.
+        bootstrap: The broker of sources and sinks that name none, from now on;
+            ``HEADWATER_BOOTSTRAP``, else the one on the usual port.
 
     Raises:
-        SparkMissingError: PySpark, or the shell that starts it, is not installed.
+        SparkMissingError: PySpark is not installed.
         JavaMissingError: There is no Java that will do.
+        SparkStartError: Spark's JVM did not start.
+        RemoteSessionError: Spark is that of a Connect server.
     """
     check_spark()
-    use_java()
+    refuse_remote(os.environ.get(MASTER_VARIABLE) or master)
     from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra, and slow to load
 
-    master = os.environ.get(MASTER_VARIABLE) or master or "local[*]"
+    master = os.environ.get(MASTER_VARIABLE) or master or ("" if is_submitted() else "local[*]")
     # The interpreter on the PATH is another one unless a virtual environment is activated.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if bootstrap is not None:
         os.environ[BOOTSTRAP_VARIABLE] = bootstrap
-    builder = SparkSession.builder.master(master).appName(name or "headwater")
-    for key, value in settings_of(master, config or {}).items():
+    settings = {"spark.app.name": name or "headwater"}
+    if master:
+        settings["spark.master"] = master
+    settings |= settings_of(master, config or {})
+    start_jvm(settings)
+    builder = SparkSession.builder
+    for key, value in settings.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    running = builder.getOrCreate()
+    _tell_the_broker(running)
+    return running
+
+
+def _tell_the_broker(running: "SparkSession") -> None:
+    """Make the environment's broker that of a session whose JVM began with another one."""
+    wanted = os.environ.get(BOOTSTRAP_VARIABLE)
+    context = running.sparkContext
+    assert context._jvm is not None  # noqa: SLF001
+    begun_with = context._jvm.java.lang.System.getenv(BOOTSTRAP_VARIABLE)  # noqa: SLF001
+    if not wanted or wanted == running.conf.get(_TOLD, begun_with):
+        return
+    from headwater.streams.data_source import HeadwaterDataSource  # noqa: PLC0415
+
+    # A source that Spark has found by itself lives in the JVM's environment, which cannot change;
+    # one that is registered takes along the environment of the context.
+    context.environment[BOOTSTRAP_VARIABLE] = wanted
+    running.dataSource.register(HeadwaterDataSource)
+    running.conf.set(_TOLD, wanted)
 
 
 def check_spark() -> str:
-    """Make sure that PySpark is there and can start; gives its version.
+    """Make sure that PySpark is there; gives its version.
 
     Raises:
         SparkMissingError: It is not.
@@ -90,10 +118,6 @@ def check_spark() -> str:
     if importlib.util.find_spec("pyspark") is None:
         raise SparkMissingError(
             "PySpark is not installed", hint="install it with: pip install 'headwater[spark]'"
-        )
-    if shutil.which("bash") is None:
-        raise SparkMissingError(
-            "Spark is started by bash, which is not on the PATH", hint="apt install bash"
         )
     from pyspark.version import __version__  # noqa: PLC0415 - an extra
 

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headwater.streams.source.decode import Decoder
 from headwater.testing.broker import EmbeddedBroker
 from tests.streams.brokers import Broker
+from tests.streams.needs import require_sparks_own_start
 from tests.streams.source.driving import (
     EARLIEST,
     GO_ON,
@@ -298,6 +299,7 @@ def test_spark_finds_the_source_by_itself(
     spark: SparkSession, embedded_broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
     """Nothing is registered, nothing of ours is imported; the address is in the environment."""
+    require_sparks_own_start()
     broker = Broker("headwater", embedded_broker.bootstrap_servers)
     topic = broker.topic()
     broker.send(topic, pairs(0, 7))
