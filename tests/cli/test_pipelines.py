@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 from headwater.cli.errors import Exit
+from headwater.delivery.client.cluster import Cluster
+from headwater.delivery.client.transactor import Transactor
 from headwater.streams.running.checkpoints import Checkpoint, Note
+from headwater.streams.sink.marker import Marker
+from headwater.streams.sink.marker_log import MarkerLog
 from tests.cli.runner import Runner
 
 BATCH = {
@@ -179,6 +183,26 @@ def test_reset(lone_cli: Runner, revenue: Checkpoint, data: Path) -> None:
     }
     assert not revenue.exists()
     assert revenue.log.exists(), "what happened is still known"
+
+
+def test_reset_lets_the_broker_forget(lone_cli: Runner, ours: str, revenue: Checkpoint) -> None:
+    queries = ("of-revenue", "of-another")
+    with Cluster(ours) as cluster:
+        for query_id in queries:
+            log = MarkerLog(cluster, query_id, "sink")
+            log.prepare()
+            transactor = Transactor(cluster, query_id)
+            marker = Marker(7, "run", transactor.begin())
+            transactor.send(log.batches(marker))
+            transactor.commit()
+    Path(revenue.location).mkdir()
+    Path(revenue.location, "metadata").write_text('{"id": "of-revenue"}')
+
+    lone_cli.ok("pipeline", "reset", "revenue", "--yes", "--bootstrap", ours)
+
+    with Cluster(ours) as cluster:
+        seen = [MarkerLog(cluster, each, "sink").read() for each in queries]
+    assert [each.committed and each.committed.batch_id for each in seen] == [None, 7]
 
 
 def test_another_data_directory(lone_cli: Runner, revenue: Checkpoint, tmp_path: Path) -> None:

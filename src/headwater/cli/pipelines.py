@@ -1,9 +1,12 @@
 """`headwater pipeline`: pipelines that run or have run here.
 
 This file alone decides what people can ask of and do to pipelines by name. All but a backfill goes
-by what lies in the data directory: neither a broker nor Spark is needed.
+by what lies in the data directory: neither a broker nor Spark is needed. A reset tells the broker,
+if one is there.
 """
 
+import contextlib
+import json
 import os
 import signal
 import sys
@@ -13,6 +16,7 @@ from typing import Any
 
 import click
 
+from headwater.base.errors import HeadwaterError
 from headwater.base.settings.setting import nearest
 from headwater.cli import output, positions
 from headwater.cli.errors import CommandError, Exit
@@ -220,20 +224,42 @@ def stop(*, name: str, timeout_s: float, data: str, as_json: bool) -> None:
 @click.argument("name", metavar="PIPELINE")
 @click.option("-y", "--yes", is_flag=True, help="Do it without being asked.")
 @DATA_OPTION
-@json_option
-def reset(*, name: str, yes: bool, data: str, as_json: bool) -> None:
+@with_session
+def reset(session: Session, *, name: str, yes: bool, data: str) -> None:
     """Forget how far a pipeline is and what it keeps; its next run begins anew.
 
     What it has written stays. Where its sources begin at the earliest record, its next run reads
-    and writes all of it again.
+    and writes all of it again. If the broker can be reached, it forgets what the pipeline wrote
+    last, too; nobody would ask for it again.
     """
     checkpoint = _find(data, name)
     want_yes(given=yes, what=f"This deletes the checkpoint and all state of pipeline {name!r}.")
+    query_id = _query_id(checkpoint)
     checkpoint.remove()
-    if as_json:
+    if query_id is not None:
+        _forget(session, query_id)
+    if session.as_json:
         output.document({"pipeline": name, "reset": True})
     else:
         output.say(f"{name}: begins anew with its next run")
+
+
+def _query_id(checkpoint: Checkpoint) -> str | None:
+    """Return the name under which Spark knows the query of a checkpoint, if it has one."""
+    try:
+        found = json.loads(Path(checkpoint.location, "metadata").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found.get("id") if isinstance(found, dict) else None
+
+
+def _forget(session: Session, query_id: str) -> None:
+    # The other commands here read and write no topic.
+    from headwater.streams.sink.marker_log import forget_query  # noqa: PLC0415
+
+    # A few bytes in a topic of ours that stay are in nobody's way.
+    with contextlib.suppress(HeadwaterError):
+        forget_query(session.cluster, query_id)
 
 
 @pipeline.command(

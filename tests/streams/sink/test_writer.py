@@ -23,7 +23,7 @@ from headwater.streams.sink.errors import (
     OlderDriverError,
 )
 from headwater.streams.sink.marker import MARKER_TOPIC, Marker
-from headwater.streams.sink.marker_log import MarkerLog
+from headwater.streams.sink.marker_log import MarkerLog, forget_query
 from headwater.streams.sink.message import TaskMessage
 from headwater.streams.sink.options import sink_options
 from headwater.streams.sink.transaction import timeout_ms
@@ -185,6 +185,22 @@ def test_the_marker_topic_is_compacted_and_has_one_partition(query: Query) -> No
         }
         assert configs["cleanup.policy"] == "compact"
         assert len(cluster.topic(MARKER_TOPIC).partitions) == 1
+
+
+def test_a_query_can_be_forgotten(query: Query) -> None:
+    other = Query(query.broker)
+    for each in (query, other):
+        each.commit("a", 0, "row")
+
+    with Cluster(query.broker.bootstrap) as cluster:
+        assert forget_query(cluster, query.id) == 1
+        assert forget_query(cluster, query.id) == 0
+        assert forget_query(cluster, str(uuid.uuid4())) == 0
+
+    assert query.marker() is None
+    assert other.marker() is not None
+    query.commit("b", 0, "again")
+    assert query.written() == [b"again", b"row"]
 
 
 def test_an_error_aborts_and_the_next_run_writes(query: Query) -> None:

@@ -18,6 +18,7 @@ transaction that is open, whosoever's it is, and so might miss a marker of its o
 log is read as it lies, and the ends of transactions that stand in it decide.
 """
 
+import contextlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -172,7 +173,7 @@ class MarkerScan:
             MarkerError: A committed record of the key is no marker.
             CorruptRecordError: A batch is damaged.
         """
-        try:
+        with contextlib.suppress(TruncatedBatchError):  # it comes whole with the next fetch
             for pos, header in scan(records):
                 if header.last_offset < self.next_offset:
                     continue
@@ -181,8 +182,6 @@ class MarkerScan:
                 else:
                     self._read(header, iterate(records, pos))
                 self.next_offset = header.next_offset
-        except TruncatedBatchError:
-            pass  # it comes whole with the next fetch
         return self
 
     def _read(self, header: BatchHeader, batch: list[Record]) -> None:
@@ -205,3 +204,32 @@ class MarkerScan:
     def _settle(self, value: bytes | None) -> None:
         # A tombstone is how a person lets a query be forgotten.
         self._found = None if value is None else decode_marker(value)
+
+
+class KeyScan:
+    """Finds the sinks of one query, batch by batch from the start of the log.
+
+    Attributes:
+        next_offset: The offset to go on from.
+        keys: Those that have a marker, committed or not.
+    """
+
+    def __init__(self, query_id: str, *, from_offset: int = 0) -> None:
+        self.next_offset = from_offset
+        self.keys: set[bytes] = set()
+        self._prefix = marker_key(query_id, "")
+
+    def take(self, records: BytesLike) -> Self:
+        """Go on with the batches that follow; the last may be cut off."""
+        with contextlib.suppress(TruncatedBatchError):  # it comes whole with the next fetch
+            for pos, header in scan(records):
+                if header.last_offset < self.next_offset:
+                    continue
+                for record in [] if header.is_control else iterate(records, pos):
+                    if (record.key or b"").startswith(self._prefix):
+                        self._note(record.key or b"", is_tombstone=record.value is None)
+                self.next_offset = header.next_offset
+        return self
+
+    def _note(self, key: bytes, *, is_tombstone: bool) -> None:
+        self.keys.discard(key) if is_tombstone else self.keys.add(key)

@@ -15,11 +15,13 @@ from typing import Final
 from headwater.delivery.client.batch_reader import BatchReader
 from headwater.delivery.client.cluster import Cluster
 from headwater.delivery.client.compacted_topic import CompactedTopic
+from headwater.delivery.client.producer import Producer
 from headwater.streams.sink.commit import Batches
 from headwater.streams.sink.errors import MarkerError
 from headwater.streams.sink.marker import (
     MARKER_PLACE,
     MARKER_TOPIC,
+    KeyScan,
     Marker,
     MarkerScan,
     Seen,
@@ -43,7 +45,6 @@ class MarkerLog:
         self._topic = CompactedTopic(cluster, MARKER_TOPIC)
         self._key = marker_key(query_id, sink_name)
         self._memory_key = (cluster.bootstrap, self._key)
-        self._wait_ms = int(cluster.timeout_s * 1000)
 
     def recall(self, run_id: str) -> Marker | None:
         """Return the marker that this process was the last to write for the run, and forget it."""
@@ -68,18 +69,7 @@ class MarkerLog:
 
     def _scan(self, start: int, end: int) -> Seen:
         scan = MarkerScan(self._key, from_offset=start)
-        if start < end:
-            with BatchReader(
-                self._cluster, *MARKER_PLACE, read_committed=False, fetch_bytes=_FETCH_BYTES
-            ) as reader:
-                while scan.next_offset < end:
-                    before = scan.next_offset
-                    scan.take(reader.fetch(before, wait_ms=self._wait_ms).records)
-                    if scan.next_offset == before:
-                        raise MarkerError(
-                            f"{MARKER_TOPIC} ends at {end}, but has nothing at {before}",
-                            hint="see the broker's log; the query can be started again",
-                        )
+        _read_through(self._cluster, scan, end)
         return scan.seen
 
     def prepare(self) -> None:
@@ -95,3 +85,42 @@ class MarkerLog:
         """Return a marker as it is sent."""
         batch = marker_batch(self._key, marker, now_ms=time.time_ns() // 1_000_000)
         return {MARKER_PLACE: [batch]}
+
+
+def forget_query(cluster: Cluster, query_id: str) -> int:
+    """Let compaction remove the markers of a query that has no checkpoint any more.
+
+    Returns:
+        How many sinks of it were remembered.
+
+    Raises:
+        HeadwaterError: No broker answers, or it does not allow it.
+    """
+    cluster.refresh([MARKER_TOPIC])
+    if not cluster.knows(MARKER_TOPIC):
+        return 0
+    start, end = CompactedTopic(cluster, MARKER_TOPIC).bounds()
+    scan = KeyScan(query_id, from_offset=start)
+    _read_through(cluster, scan, end)
+    with Producer(cluster) as producer:
+        for key in sorted(scan.keys):
+            producer.send(MARKER_TOPIC, None, key=key, partition=MARKER_PLACE[1])
+    return len(scan.keys)
+
+
+def _read_through(cluster: Cluster, scan: MarkerScan | KeyScan, end: int) -> None:
+    """Let a scan see the log as it lies, up to an offset."""
+    if scan.next_offset >= end:
+        return
+    wait_ms = int(cluster.timeout_s * 1000)
+    with BatchReader(
+        cluster, *MARKER_PLACE, read_committed=False, fetch_bytes=_FETCH_BYTES
+    ) as reader:
+        while scan.next_offset < end:
+            before = scan.next_offset
+            scan.take(reader.fetch(before, wait_ms=wait_ms).records)
+            if scan.next_offset == before:
+                raise MarkerError(
+                    f"{MARKER_TOPIC} ends at {end}, but has nothing at {before}",
+                    hint="see the broker's log; the query can be started again",
+                )
