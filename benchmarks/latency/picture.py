@@ -113,8 +113,8 @@ def _panel(panel: Panel) -> list[str]:
         parts.append(f'<polyline points="{path}" {stroke}/>')
         # Lines rise to the right in both panels: the lower right corner is free.
         y = _HEIGHT - _BOTTOM - 12 - 16 * number
-        parts.append(f'<path d="M{_WIDTH - 216} {y - 4}h24" {stroke}/>')
-        parts.append(_text(_WIDTH - 186, y, line.label, "start"))
+        parts.append(f'<path d="M{_WIDTH - 236} {y - 4}h24" {stroke}/>')
+        parts.append(_text(_WIDTH - 206, y, line.label, "start"))
     return parts
 
 
