@@ -91,6 +91,11 @@ def test_shown_then_run_then_repeated(home: Home, lone_cli: Runner) -> None:
     (report,) = json.loads(shown.stdout)["pipelines"]
     assert report["reads"] == ["orders"]
     assert report["writes"] == [{"topic": "shouted", "exists": True}]
+    assert [(each["verb"], each["text"]) for each in report["steps"]] == [
+        ("read", "orders"),
+        ("select", "value = upper(cast(value as string)), key"),
+        ("write", "shouted: records as they are"),
+    ]
     assert (report["rows_read"], len(report["sample"])) == (3, 2)
     assert {row["value"] for row in report["sample"]} <= {"A", "B", "C"}
     assert report["unchanged"]

@@ -10,6 +10,7 @@ import time
 
 import click
 
+from headwater.base.settings.places import DEFAULT_DATA
 from headwater.cli import output, run_file
 from headwater.cli.errors import CommandError, Exit
 from headwater.cli.options import Number, examples, json_option
@@ -18,7 +19,7 @@ _LOOK_AGAIN_S = 0.05
 
 
 @click.command(epilog=examples("headwater down", "headwater down --data /srv/log"))
-@click.option("--data", metavar="DIR", default=run_file.DEFAULT_DATA, show_default=True)
+@click.option("--data", metavar="DIR", default=DEFAULT_DATA, show_default=True)
 @click.option(
     "--timeout",
     "timeout_s",

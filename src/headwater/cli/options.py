@@ -13,6 +13,7 @@ import click
 
 from headwater.base.errors import HeadwaterError
 from headwater.base.settings import TOPIC_SETTINGS
+from headwater.base.settings.places import DEFAULT_DATA
 from headwater.base.settings.setting import nearest
 from headwater.cli import output, run_file
 from headwater.cli.errors import CommandError, Exit
@@ -31,7 +32,7 @@ def broker_address(given: str | None) -> str:
     """Return where the broker is: as told, else the one of this folder, else the usual port."""
     if given:
         return given
-    running = run_file.find(run_file.DEFAULT_DATA)
+    running = run_file.find(DEFAULT_DATA)
     return running.address if running else _FALLBACK
 
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headwater.base.settings.places import DEFAULT_DATA
 from headwater.cli import output
 from headwater.cli.errors import Exit
 from headwater.cli.options import Session, examples, with_session
-from headwater.streams.running.checkpoints import DATA_VARIABLE, DEFAULT_DATA, data_directory
+from headwater.streams.running.checkpoints import DATA_VARIABLE, data_directory
 from headwater.streams.session import BOOTSTRAP_VARIABLE, MASTER_VARIABLE, check_spark
 
 if TYPE_CHECKING:

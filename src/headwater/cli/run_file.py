@@ -12,7 +12,6 @@ from pathlib import Path
 from headwater.base import disk
 
 RUN_FILE = "headwater.run"
-DEFAULT_DATA = "headwater-data"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from headwater.base.settings.places import DEFAULT_DATA
 from headwater.cli import output, run_file
 from headwater.cli.options import Session, examples, with_session
 from headwater.cli.supervisor import read_supervised, supervised_text
@@ -20,7 +21,7 @@ _ESTABLISHED = "01"
 
 
 @click.command(epilog=examples("headwater status", "headwater status -b kafka:9092 --json"))
-@click.option("--data", metavar="DIR", default=run_file.DEFAULT_DATA, show_default=True)
+@click.option("--data", metavar="DIR", default=DEFAULT_DATA, show_default=True)
 @with_session
 def status(*, session: Session, data: str) -> None:
     """Show the brokers, how much they hold, and what is enabled."""

@@ -26,6 +26,7 @@ from headwater.base.clock import SystemClock
 from headwater.base.disk import AlreadyLockedError, RealDisk
 from headwater.base.errors import HeadwaterError
 from headwater.base.settings import Loaded
+from headwater.base.settings.places import DEFAULT_DATA
 from headwater.cli import output, run_file
 from headwater.cli.errors import CommandError, Exit
 from headwater.cli.options import examples, json_option, parse_pairs
@@ -214,7 +215,7 @@ async def _start(loaded: Loaded) -> tuple[Node, bool]:
         )
     except AlreadyLockedError as error:
         hint = error.hint
-        if Path(data_directory) != Path(run_file.DEFAULT_DATA):
+        if Path(data_directory) != Path(DEFAULT_DATA):
             hint = hint.replace("headwater down", f"headwater down --data {data_directory}")
         raise AlreadyLockedError(error.message, hint=hint) from error
     except HeadwaterError as error:

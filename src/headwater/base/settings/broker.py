@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import Final, Self
 
 from headwater.base.errors import ErrorCode, HeadwaterError, KafkaError
+from headwater.base.settings.places import DEFAULT_DATA
 from headwater.base.settings.setting import (
     INT_MAX,
     LONG_MAX,
@@ -53,7 +54,7 @@ class BrokerSettings:
         optional=True,
     )
     log_dirs: str = setting(
-        "./headwater-data",
+        f"./{DEFAULT_DATA}",
         "The data directory; everything the broker keeps lies under it.",
         kind=Kind.STRING,
     )

@@ -4,13 +4,16 @@ This file alone decides how a dry run gets its sample: the same plan over the fi
 are, into memory instead of topics, once. Consumer groups that show how far it came are its own.
 """
 
+import json
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headwater.streams.running.errors import translated
-from headwater.streams.running.plans import operators, plan_text, section, topics_read
+from headwater.streams.running.plan_steps import Step, steps
+from headwater.streams.running.plans import operators, plan_text, section, times_read, topics_read
+from headwater.streams.running.progress import batch_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -27,7 +30,9 @@ class Sample(NamedTuple):
     pipeline: str
     reads: list[str]
     writes: list[str]
+    written_as: str
     operators: list[str]
+    steps: list[Step]
     plan: str
     schema: str
     rows_read: int
@@ -62,7 +67,7 @@ def take_sample(pipeline: "Pipeline", *, rows_max: int, timeout_s: float) -> Sam
     except Exception as error:
         raise translated(pipeline.name, str(error)) from error
     try:
-        rows_read = _first_batch(query, timeout_s)
+        rows_read = _first_batch(query, times_read(analyzed), timeout_s)
         failure = query.exception()
     finally:
         query.stop()
@@ -74,7 +79,10 @@ def take_sample(pipeline: "Pipeline", *, rows_max: int, timeout_s: float) -> Sam
         pipeline.name,
         reads=topics_read(analyzed),
         writes=pipeline.topics(),
+        written_as=_written_as(pipeline),
         operators=[each.name for each in operators(analyzed)],
+        # Of the frame alone: how its rows become records is said where they are written.
+        steps=steps(section(plan_text(pipeline.frame), "Analyzed Logical Plan")),
         plan=section(text, "Optimized Logical Plan"),
         schema=", ".join(f"{name} {kind}" for name, kind in pipeline.frame.dtypes),
         rows_read=rows_read,
@@ -82,15 +90,22 @@ def take_sample(pipeline: "Pipeline", *, rows_max: int, timeout_s: float) -> Sam
     )
 
 
-def _first_batch(query: "StreamingQuery", timeout_s: float) -> int:
+def _written_as(pipeline: "Pipeline") -> str:
+    """Say how rows become records."""
+    key = pipeline.wanted_target().key
+    told = "records as they are" if "value" in pipeline.frame.columns else "rows as JSON"
+    return f"{told}, key {key}" if key is not None else told
+
+
+def _first_batch(query: "StreamingQuery", times: Sequence[int], timeout_s: float) -> int:
     """Wait until a batch with rows has ended, or there is nothing to read; gives its rows."""
     end_s = time.monotonic() + timeout_s
     while time.monotonic() < end_s and query.isActive:
         for progress in query.recentProgress:
             if progress.numInputRows:
-                return int(progress.numInputRows)
+                return int(batch_of("", json.loads(progress.json), times)["rows"])
         status = query.status
         if status["message"] == _WAITING and not status["isDataAvailable"]:
             break
         time.sleep(_LOOK_AGAIN_S)
-    return sum(int(each.numInputRows) for each in query.recentProgress)
+    return 0

@@ -1,0 +1,251 @@
+"""The way of the data through a plan, in plain words.
+
+This file alone decides what each step of a plan is called, what is told of it and what is left out:
+what our own formats add, and what Spark adds by itself. It is pure: it reads the text that Spark
+prints of an analysed plan, and shows what it does not know in Spark's own words.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from headwater.streams.running.plans import topics_read
+
+_NODE = re.compile(r"^(?P<branch>[ :]*[+:]- |)(?P<marks>[~!']*)(?P<name>\w+)\s?(?P<detail>.*)$")
+_IDS = re.compile(r"#\d+L?(?:-T\d+ms)?")
+_ALIAS = re.compile(r"(.*) AS (\w+)", re.DOTALL)
+_OURS = "__hw_"
+_DECODED = "__hw_decoded"
+_WINDOW = re.compile(r"precisetimestampconversion\((\w+),")
+# Spark tells windows in microseconds; the first is how far they are apart, the last their length.
+_WINDOW_LENGTHS = re.compile(r"[%+] (\d{3,})")
+_LITERAL_CAST = re.compile(r"cast\((-?[\d.]+) as \w+\)")
+_NULL_TEST = re.compile(r"is(not)?null\(([\w.]+)\)")
+_COMPARISON = re.compile(r"(?<![\w)])\(([^(),]*(?:[=<>]| is null| is not null)[^(),]*)\)")
+_STATEFUL = re.compile(r"Aggregate|Deduplicate\w*|GlobalLimit|\w*WithState\w*")
+_UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
+
+
+class Step(NamedTuple):
+    """One step.
+
+    Attributes:
+        depth: How many joins and unions are still between it and the end.
+        verb: What is done.
+        text: To what, and how.
+        keeps_state: Whether it remembers something from batch to batch.
+    """
+
+    depth: int
+    verb: str
+    text: str
+    keeps_state: bool = False
+
+
+class _Node(NamedTuple):
+    name: str
+    detail: str
+    streams: bool
+    children: list["_Node"]
+
+
+def steps(analyzed: str) -> list[Step]:
+    """Return the steps of a plan, in the order in which the data comes along."""
+    root = _tree(analyzed)
+    return list(_walk(root, 0)) if root is not None else []
+
+
+def _tree(text: str) -> _Node | None:
+    """Read the drawing: each node stands three characters to the right of the one that it feeds."""
+    above: list[_Node] = []
+    for line in text.splitlines():
+        found = _NODE.match(line)
+        if found is None:
+            continue
+        # Columns stand before the root, which streams; texts with line breaks go on at the left.
+        if not found["branch"] and (above or "~" not in found["marks"]):
+            continue
+        node = _Node(found["name"], found["detail"], "~" in found["marks"], [])
+        depth = len(found["branch"]) // 3
+        del above[depth:]
+        if above:
+            above[-1].children.append(node)
+        above.append(node)
+    return above[0] if above else None
+
+
+def _walk(node: _Node, depth: int) -> Iterator[Step]:
+    if not node.streams:
+        leaf = node
+        while leaf.children:
+            leaf = leaf.children[0]
+        yield Step(depth, "read", f"rows that do not stream ({leaf.name})")
+        return
+    inputs = node.children
+    for child in inputs:
+        yield from _walk(child, depth + (len(inputs) > 1))
+    told = _told(node)
+    if told is not None:
+        both = node.name == "Join" and all(child.streams for child in inputs)
+        yield Step(depth, *told, keeps_state=both or bool(_STATEFUL.fullmatch(node.name)))
+
+
+def _told(node: _Node) -> tuple[str, str] | None:
+    """Return verb and text of a step; nothing for one that says nothing to people."""
+    if node.name.startswith("Streaming"):
+        return "read", ", ".join(topics_read(f"{node.name} {node.detail}")) or _format(node.detail)
+    detail = _IDS.sub("", node.detail)
+    if "precisetimestampconversion(" in detail:
+        return "window", _window(detail)
+    teller = _TELLERS.get(node.name)
+    if teller is not None:
+        return teller(detail)
+    if "Map" in node.name or "WithState" in node.name:
+        return "call", _call(detail)
+    return node.name.lower(), _plain(detail)
+
+
+def _format(detail: str) -> str:
+    """Return which kind of source it is."""
+    words = [word.strip() for word in detail.split(",")]
+    return words[1] if len(words) > 1 else detail
+
+
+def _window(detail: str) -> str:
+    column = _WINDOW.search(detail)
+    lengths = [int(each) for each in _WINDOW_LENGTHS.findall(detail)]
+    told = column[1] if column else ""
+    if not lengths:
+        return told
+    told += f", {_span(lengths[-1])}"
+    return told if lengths[0] == lengths[-1] else f"{told}, every {_span(lengths[0])}"
+
+
+def _span(length_us: int) -> str:
+    for unit, seconds in _UNITS:
+        amount, rest = divmod(length_us, seconds * 1_000_000)
+        if amount and not rest:
+            return f"{amount} {unit}{'' if amount == 1 else 's'}"
+    return f"{length_us:,} microseconds"
+
+
+def _filter(detail: str) -> tuple[str, str] | None:
+    # Spark itself adds a test for a missing time below a window.
+    if _OURS in detail or re.fullmatch(r"isnotnull\(\w+\)", detail):
+        return None
+    return "filter", _plain(detail)
+
+
+def _project(detail: str) -> tuple[str, str] | None:
+    items = _items(detail)
+    made = [found[2] for each in items if _DECODED in each and (found := _ALIAS.fullmatch(each))]
+    decoded = [each for each in made if not each.startswith(_OURS)]
+    if decoded:
+        return "decode", ", ".join(decoded)
+    return None if _OURS in detail or not items else ("select", _named(items))
+
+
+def _named(items: list[str]) -> str:
+    """Return columns, those that are made here first."""
+    made, kept = [], []
+    for each in items:
+        alias = _ALIAS.fullmatch(each)
+        if alias is None or _plain(alias[1]) == alias[2]:
+            kept.append(_plain(alias[2] if alias else each))
+        else:
+            made.append(f"{alias[2]} = {_plain(alias[1])}")
+    return ", ".join(made + kept)
+
+
+def _aggregate(detail: str) -> tuple[str, str]:
+    keys, results = (_items(each) for each in _lists(detail)[:2])
+    made = [each for each in results if each not in keys]
+    by = f"by {_named(keys)}: " if keys else ""
+    return "group", f"{by}{_named(made)}"
+
+
+def _join(detail: str) -> tuple[str, str]:
+    kind, _, condition = detail.partition(", ")
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind).lower()
+    return "join", f"{words} on {_plain(condition)}" if condition else words
+
+
+def _watermark(detail: str) -> tuple[str, str]:
+    parts = detail.split(", ")
+    delay = re.sub(r"^1 (\w+)s$", r"1 \1", parts[-1])
+    return "watermark", f"{parts[-2].partition(':')[0]}, {delay}"
+
+
+def _call(detail: str) -> str:
+    function = detail.partition("(")[0]
+    lists = _lists(detail.partition(")")[2])
+    return f"{function}, gives {_named(_items(lists[0]))}" if lists else function
+
+
+def _first_list(verb: str, preposition: str) -> Callable[[str], tuple[str, str]]:
+    def tell(detail: str) -> tuple[str, str]:
+        lists = _lists(detail)
+        return verb, f"{preposition}{_named(_items(lists[0]))}" if lists else _plain(detail)
+
+    return tell
+
+
+_TELLERS: dict[str, Callable[[str], tuple[str, str] | None]] = {
+    "Aggregate": _aggregate,
+    "CollectMetrics": lambda _: None,
+    "Deduplicate": _first_list("drop", "duplicates by "),
+    "DeduplicateWithinWatermark": _first_list("drop", "duplicates within the watermark by "),
+    "EventTimeWatermark": _watermark,
+    "Filter": _filter,
+    "Generate": lambda detail: ("expand", _plain(_items(f"[{detail}]")[0])),
+    "GlobalLimit": lambda detail: ("limit", _plain(detail)),
+    "Join": _join,
+    "LocalLimit": lambda _: None,
+    "Project": _project,
+    "Repartition": lambda detail: ("spread", f"over {detail.partition(',')[0]} partitions"),
+    "RepartitionByExpression": _first_list("spread", "by "),
+    "SubqueryAlias": lambda _: None,
+    "Union": lambda _: ("union", "both"),
+}
+
+
+def _lists(text: str) -> list[str]:
+    """Return the lists in brackets that stand next to each other."""
+    return [each for each in _items(f"[{text}]") if each.startswith("[")]
+
+
+def _items(text: str) -> list[str]:
+    """Return the items of a list, which may have commas of their own in parentheses."""
+    inner = text.strip().removeprefix("[").removesuffix("]")
+    items, depth, begin = [], 0, 0
+    for place, letter in enumerate(inner):
+        depth += (letter in "([{") - (letter in ")]}")
+        if letter == "," and depth == 0:
+            items.append(inner[begin:place].strip())
+            begin = place + 1
+    return [*items, inner[begin:].strip()] if inner else []
+
+
+def _plain(text: str) -> str:
+    """Return an expression without what Spark needs and people do not."""
+    text = _LITERAL_CAST.sub(r"\1", " ".join(text.split()))
+    text = _NULL_TEST.sub(lambda found: f"{found[2]} is {'not ' if found[1] else ''}null", text)
+    text = text.replace(" AND ", " and ").replace(" OR ", " or ")
+    text = _COMPARISON.sub(_unwrapped, text)
+    if text.startswith("(") and len(_items(text)) == 1 and _closes_at_end(text):
+        text = text[1:-1]
+    return text
+
+
+def _unwrapped(found: re.Match[str]) -> str:
+    inner = found[1]
+    return found[0] if " and " in inner or " or " in inner else inner
+
+
+def _closes_at_end(text: str) -> bool:
+    depth = 0
+    for place, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0:
+            return place == len(text) - 1
+    return False
