@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from headwater.streams.formats import letters
 from headwater.streams.formats.batches import ERROR
 from headwater.streams.formats.errors import FormatError
+from headwater.streams.formats.looking import looking
 
 COUNTS: Final = "headwater.decode."
 """How the names under which Spark reports counts begin."""
@@ -71,6 +72,7 @@ def counted(tried: DataFrame, dead: DataFrame | None = None, topic: str | None =
     return tried.observe(name, F.count(F.lit(1)).alias(RECORDS), F.count_if(is_wrong).alias(DEAD))
 
 
+@looking
 def with_dead_letters(
     rows: DataFrame,
     *,

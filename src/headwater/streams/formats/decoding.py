@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from headwater.streams.formats import dead_letters as letters_of
 from headwater.streams.formats.batches import DECODED, ERROR
 from headwater.streams.formats.errors import FormatError
+from headwater.streams.formats.looking import looking
 from headwater.streams.formats.types import quoted
 
 Mode = Literal["fail", "drop", "keep"]
@@ -85,6 +86,7 @@ def transform(decoding: Decoding, wish: Wish) -> Transform:
             hint="leave mode out, or dead_letters",
         )
 
+    @looking
     def decode(frame: DataFrame) -> DataFrame:
         _check_columns(frame, decoding, wish)
         tried = decoding.attempt(frame)

@@ -22,6 +22,7 @@ from headwater.streams.formats.batches import (
 )
 from headwater.streams.formats.decoding import Decoding, Transform, Wish, transform
 from headwater.streams.formats.errors import FormatError
+from headwater.streams.formats.looking import looking
 from headwater.streams.formats.types import quoted, spark_type
 from headwater.streams.formats.writing import FIELDS, Target, carried, prefixed, record_of
 
@@ -56,6 +57,7 @@ def encoding_transform(form: Form, needed: Sequence[str], target: Target) -> Tra
     """
     types = {field.name: spark_type(field.type) for field in form.arrow_type}
 
+    @looking
     def encode(frame: DataFrame) -> DataFrame:
         names = [name for name in types if name in frame.columns]
         missing = [name for name in needed if name not in names]

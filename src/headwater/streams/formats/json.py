@@ -22,6 +22,7 @@ from headwater.streams.formats.decoding import Decoding, Mode, Transform, Wish, 
 from headwater.streams.formats.errors import FormatError
 from headwater.streams.formats.json_reasons import why
 from headwater.streams.formats.letters import MISSING_FIELD, NOT_JSON, NOT_UTF8, WRONG_TYPE
+from headwater.streams.formats.looking import looking
 from headwater.streams.formats.types import quoted
 from headwater.streams.formats.writing import Target, record_of
 
@@ -61,6 +62,7 @@ def json(
         FormatError: The schema cannot be used.
     """
 
+    @looking
     def decode(frame: DataFrame) -> DataFrame:
         wanted = _struct(schema)
         form = Decoding(
@@ -92,6 +94,7 @@ def to_json(
     """
     target = Target(key, topic, headers, timestamp)
 
+    @looking
     def encode(frame: DataFrame) -> DataFrame:
         given, names = target.prepared(frame, columns)
         fields = F.struct(*(F.col(quoted(name)) for name in names))
