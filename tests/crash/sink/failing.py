@@ -121,8 +121,8 @@ class _FailingTransactor(Transactor):
         self.reach("begun")
         return begun
 
-    def send(self, batches: Any) -> None:  # noqa: ANN401 - as it is given
-        super().send(batches)
+    def send(self, batches: Any, *, soon: Any = ()) -> None:  # noqa: ANN401 - as they are given
+        super().send(batches, soon=soon)
         self.reach("marker sent" if MARKER_PLACE in batches else "rows sent")
 
     def commit(self) -> dict[tuple[str, int], int]:

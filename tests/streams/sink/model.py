@@ -10,7 +10,7 @@ with the answers it has had so far, makes one call more, and is left there.
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -240,7 +240,12 @@ class _Calls:
         self._producer = self._call("begin", lambda: self._broker.init(producer))
         return self._producer
 
-    def send(self, batches: Mapping[Place, Sequence[Any]]) -> None:
+    def send(
+        self,
+        batches: Mapping[Place, Sequence[Any]],
+        *,
+        soon: Collection[Place] = (),
+    ) -> None:
         self._call("send", lambda: self._broker.write(self._producer, batches))
 
     def commit(self) -> dict[Place, int]:

@@ -9,7 +9,7 @@ its own. So what an earlier transaction has sent can never end up in a later one
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from headwater.base.errors import RETRIABLE, ErrorCode, HeadwaterError, KafkaError
@@ -129,11 +129,18 @@ class Transactor:
 
         return self._ask(ask)
 
-    def send(self, batches: Mapping[Place, Sequence[BytesLike]]) -> None:
+    def send(
+        self, batches: Mapping[Place, Sequence[BytesLike]], *, soon: Collection[Place] = ()
+    ) -> None:
         """Write batches, each of which is one whole record batch without a producer.
 
         They are copied before they are stamped with the producer, the sequence and the checksum.
         After an error the transaction can only be aborted.
+
+        Args:
+            batches: By partition, in order.
+            soon: Partitions that will be written to later on. The coordinator is told of all at
+                once, which saves asking it again.
 
         Raises:
             ProducerFencedError: Another one writes under the transactional id now.
@@ -142,7 +149,8 @@ class Transactor:
         """
         assert self._sender is not None, "begin first"
         self._is_whole = False
-        self._add({place for place, given in batches.items() if given})
+        places = {place for place, given in batches.items() if given}
+        self._add(places.union(soon) if places - self._added else set())
         try:
             self._sender.send(batches)
         except KafkaError as error:

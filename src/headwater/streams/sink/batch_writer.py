@@ -14,9 +14,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from headwater.base.errors import HeadwaterError
 from headwater.delivery.client.errors import TransactionTimedOutError
 from headwater.delivery.client.transactor import Transactor
-from headwater.streams.connecting import connect
 from headwater.streams.errors import hints_shown
 from headwater.streams.sink.commit import Attempt
+from headwater.streams.sink.connections import lent_cluster
 from headwater.streams.sink.errors import too_slow
 from headwater.streams.sink.message import TaskMessage, parts, remove_staged
 from headwater.streams.sink.options import SinkOptions
@@ -45,7 +45,7 @@ class HeadwaterBatchWriter(DataSourceArrowWriter):
             tasks = own_messages(messages)
             size_bytes = sum(task.size_bytes for task in tasks)
             if size_bytes:
-                with connect(self._options.bootstrap, self._options.client) as cluster:
+                with lent_cluster(self._options) as cluster:
                     name = f"hw.{self._name}"
                     self._send(tasks, transactor_for(cluster, name, self._options, size_bytes))
             remove_staged(tasks)

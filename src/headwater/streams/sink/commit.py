@@ -23,7 +23,7 @@ id, or the commit is refused. So at each commit the marker before it is known, a
 """
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -38,7 +38,7 @@ from headwater.streams.sink.errors import (
     OlderDriverError,
     too_slow,
 )
-from headwater.streams.sink.marker import Marker, Seen
+from headwater.streams.sink.marker import MARKER_PLACE, Marker, Seen
 
 Batches = Mapping[Place, Sequence[BytesLike]]
 """Finished record batches without a producer, by partition, in order."""
@@ -84,8 +84,8 @@ class Transactor(Protocol):
         """Become the writer; only as this earlier one, where it is given."""
         ...
 
-    def send(self, batches: Batches) -> None:
-        """Write as part of the transaction."""
+    def send(self, batches: Batches, *, soon: Collection[Place] = ()) -> None:
+        """Write as part of the transaction, which partitions named here will belong to as well."""
         ...
 
     def commit(self) -> dict[Place, int]:
@@ -144,7 +144,7 @@ def commit_batch(
                 transactor.commit()
             return Outcome.WRITTEN_BEFORE
         for part in parts:
-            transactor.send(part)
+            transactor.send(part, soon=(MARKER_PLACE,))
         following = _following(attempt, marker, producer, transactor.end_offsets)
         transactor.send(markers.batches(following))
         transactor.commit()

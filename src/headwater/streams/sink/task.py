@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from headwater.base.record.records import Record, build_batch
 from headwater.delivery.client.cluster import Cluster
-from headwater.streams.connecting import connect
 from headwater.streams.formats import letters
+from headwater.streams.sink.connections import lent_cluster
 from headwater.streams.sink.encode import Encoder, Oversized
 from headwater.streams.sink.errors import OversizedRecordError
 from headwater.streams.sink.limits import TopicLimits, topic_limits
@@ -42,7 +42,7 @@ def encode_rows(rows: Iterable[pa.RecordBatch], options: SinkOptions, outbox: Ou
         OversizedRecordError: A record is larger than its topic takes, and no dead letter is wanted.
         HeadwaterError: Columns or rows cannot be written, or no broker answers.
     """
-    with connect(options.bootstrap, options.client) as cluster:
+    with lent_cluster(options) as cluster:
         task = _Task(cluster, options, outbox)
         for batch in rows:
             task.add(batch)

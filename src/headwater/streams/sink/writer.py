@@ -19,9 +19,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from headwater.base.errors import HeadwaterError
-from headwater.streams.connecting import connect
 from headwater.streams.errors import hints_shown
 from headwater.streams.sink.commit import Attempt, commit_batch
+from headwater.streams.sink.connections import lent_cluster
 from headwater.streams.sink.marker_log import MarkerLog
 from headwater.streams.sink.message import Outbox, TaskMessage, parts, remove_staged
 from headwater.streams.sink.options import SinkOptions
@@ -70,7 +70,7 @@ class HeadwaterStreamWriter(DataSourceStreamArrowWriter):
     def _commit(self, attempt: Attempt, tasks: Sequence[TaskMessage], size_bytes: int) -> None:
         options = self._options
         name = f"hw.{attempt.query_id}.{options.sink_name}"
-        with connect(options.bootstrap, options.client) as cluster:
+        with lent_cluster(options) as cluster:
             commit_batch(
                 attempt,
                 parts(tasks),
