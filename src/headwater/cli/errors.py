@@ -20,10 +20,12 @@ from headwater.base.disk import AlreadyLockedError
 from headwater.base.errors import ErrorCode, HeadwaterError, KafkaError, MalformedMessageError
 from headwater.cli.output import paint
 from headwater.delivery.client.errors import BrokerUnreachableError, UnsupportedByBrokerError
+from headwater.streams.gateway import SparkStartError
 from headwater.streams.java import JavaMissingError
 from headwater.streams.running.errors import (
     BackfillUnfinishedError,
     DefinitionError,
+    DiskFullError,
     PipelineBusyError,
     PipelineChangedError,
     PipelineFailedError,
@@ -152,8 +154,10 @@ _PIPELINES: dict[type[HeadwaterError], tuple[Exit, str]] = {
     PipelineChangedError: (Exit.IN_THE_WAY, "PIPELINE_CHANGED"),
     DefinitionError: (Exit.BAD_DATA, "BAD_DEFINITION"),
     PipelineFailedError: (Exit.FAILED, "PIPELINE_FAILED"),
+    DiskFullError: (Exit.ENVIRONMENT, "DISK_FULL"),
     SparkMissingError: (Exit.ENVIRONMENT, "NO_SPARK"),
     JavaMissingError: (Exit.ENVIRONMENT, "NO_JAVA"),
+    SparkStartError: (Exit.ENVIRONMENT, "SPARK_DOES_NOT_START"),
 }
 _HINT_FOR_THE_REST = "the broker's log may tell more; what runs here: headwater doctor"
 _EXIT_OF_CODE = {code: exit_code for exit_code, codes in _EXITS.items() for code in codes}

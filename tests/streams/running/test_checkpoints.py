@@ -1,5 +1,6 @@
 """What is kept of a pipeline, and that only one process at a time runs it."""
 
+import errno
 import fcntl
 import os
 import subprocess
@@ -20,6 +21,7 @@ from headwater.streams.running.checkpoints import (
 )
 from headwater.streams.running.errors import (
     DefinitionError,
+    DiskFullError,
     PipelineBusyError,
     PipelineChangedError,
     PipelineNotFoundError,
@@ -176,3 +178,22 @@ def test_removed_it_is_unknown(tmp_path: Path, checkpoint: Checkpoint) -> None:
         find_checkpoint(tmp_path, "p")
     with checkpoint.locked():
         checkpoint.begin(note(SOURCE))
+
+
+def test_a_full_disk_refuses_a_start_and_lets_an_end_pass(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with checkpoint.locked():
+        checkpoint.begin(note(SOURCE))
+
+        def refuse(*_: object, **__: object) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        with monkeypatch.context() as full:
+            full.setattr(Path, "write_text", refuse)
+            with pytest.raises(DiskFullError, match=str(checkpoint.folder)):
+                checkpoint.begin(note(SOURCE))
+            checkpoint.end("it failed")
+        assert [each.name for each in checkpoint.folder.iterdir() if each.suffix == ".tmp"] == []
+    # What was there before is whole.
+    assert checkpoint.note().operators == [SOURCE]

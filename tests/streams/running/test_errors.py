@@ -3,6 +3,7 @@
 import pytest
 
 from headwater.streams.running.errors import (
+    DiskFullError,
     PipelineChangedError,
     PipelineFailedError,
     translated,
@@ -43,3 +44,33 @@ def test_of_anything_else_the_line_that_says_most() -> None:
     assert error.message == "pipeline 'p' failed: ZeroDivisionError: division by zero"
     assert "headwater pipeline logs p" in error.hint
     assert translated("p", "").message == "pipeline 'p' failed: it did not say why"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "org.apache.hadoop.fs.FSError: java.io.IOException: No space left on device",
+        "java.io.FileNotFoundException: /data/1.delta (Disk quota exceeded)",
+    ],
+)
+def test_a_full_disk_is_told_with_its_place(text: str) -> None:
+    error = translated("p", text, where="/data/checkpoints/p")
+    assert isinstance(error, DiskFullError)
+    assert error.message.endswith(
+        "because a disk is full; its checkpoint is in /data/checkpoints/p"
+    )
+    assert "make room there" in error.hint
+
+
+def test_a_second_driver_that_spark_notices_first_is_told() -> None:
+    text = "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs"
+    error = translated("p", text, where="/data/checkpoints/p")
+    assert "another driver writes to its checkpoint in /data/checkpoints/p" in error.message
+    assert "one checkpoint is for one driver" in error.hint
+
+
+def test_a_topic_that_is_another_one_names_the_reset() -> None:
+    text = "headwater.streams.errors.TopicRecreatedError: it is not the same log\nhint: begin anew"
+    assert translated("p", text).hint == (
+        "begin anew; a new checkpoint: headwater pipeline reset p"
+    )

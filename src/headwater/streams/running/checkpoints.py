@@ -5,6 +5,7 @@ This file alone decides what lies under ``<data>/checkpoints/NAME``: Spark's own
 and a lock that its driver holds. It knows nothing of Spark.
 """
 
+import errno
 import json
 import os
 import re
@@ -17,21 +18,24 @@ from pathlib import Path
 from typing import Any
 
 from headwater.base.disk import AlreadyLockedError, RealLock, lock_holder
+from headwater.base.settings.places import DEFAULT_DATA
 from headwater.streams.running.errors import (
     DefinitionError,
+    DiskFullError,
     PipelineBusyError,
     PipelineNotFoundError,
     changed,
+    disk_full,
 )
 from headwater.streams.running.plans import Operator, difference
 
 DATA_VARIABLE = "HEADWATER_DATA"
-DEFAULT_DATA = "headwater-data"
 RUNNING = "running"
 STOPPED = "stopped"
 FAILED = "failed"
 
 NAME_MAX = 100
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_MAX - 1}}}")
 
 
@@ -139,9 +143,10 @@ class Checkpoint:
         self._write("pipeline.json", asdict(replace(note, started_ms=now_ms)))
 
     def end(self, error: str | None) -> None:
-        """Note that the run has ended, and how."""
+        """Note that the run has ended, and how; where there is no room, it ends all the same."""
         now_ms = time.time_ns() // 1_000_000
-        self._write("pipeline.json", asdict(replace(self.note(), ended_ms=now_ms, error=error)))
+        with suppress(DiskFullError):
+            self._write("pipeline.json", asdict(replace(self.note(), ended_ms=now_ms, error=error)))
 
     def state(self) -> str:
         """Tell whether it runs, and if not, how it ended."""
@@ -177,7 +182,13 @@ class Checkpoint:
     def _write(self, name: str, content: Mapping[str, object]) -> None:
         path = self.folder / name
         fresh = path.with_suffix(f".{os.getpid()}.tmp")
-        fresh.write_text(json.dumps(content) + "\n", encoding="utf-8")
+        try:
+            fresh.write_text(json.dumps(content) + "\n", encoding="utf-8")
+        except OSError as error:
+            fresh.unlink(missing_ok=True)
+            if error.errno in _FULL:
+                raise disk_full(self.name, str(self.folder)) from error
+            raise
         fresh.replace(path)
 
 

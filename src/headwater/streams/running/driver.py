@@ -134,7 +134,7 @@ class Driver:
         try:
             query: StreamingQuery = writer.start()
         except Exception as error:
-            told = translated(pipeline.name, str(error))
+            told = self._told(pipeline.name, error)
             self._logs[pipeline.name].error("%s\n%s", told.message, error)
             self._checkpoints[pipeline.name].end(told.message)
             raise told from error
@@ -225,10 +225,13 @@ class Driver:
             self._logs[name].info("ended")
             self._checkpoints[name].end(None)
             return
-        told = translated(name, str(error))
+        told = self._told(name, error)
         self._logs[name].error("%s\n%s", told.message, error)
         self._checkpoints[name].end(told.message)
         self._error = self._error or told
+
+    def _told(self, name: str, error: Exception) -> PipelineError:
+        return translated(name, str(error), where=str(self._checkpoints[name].folder))
 
     def _end_all(self) -> None:
         try:

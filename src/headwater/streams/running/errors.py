@@ -23,6 +23,12 @@ _STATE_CONDITIONS = (
     "STATE_STORE_CANNOT_CREATE_COLUMN_FAMILY",
     "STATE_STORE_DUPLICATE_STATE_VARIABLE",
 )
+# Java's and Python's words for a disk, or a quota, that is full.
+_FULL = ("No space left on device", "Disk quota exceeded")
+# Spark's name for two drivers that both write the offsets of a batch.
+_SECOND_DRIVER = "CONCURRENT_STREAM_LOG_UPDATE"
+# What only a checkpoint of its own can end, once records or topics are not what they were.
+_NEEDS_RESET = {"TopicRecreatedError", "CheckpointBehindError"}
 # The last line of a Python traceback of ours, wherever Spark has put it.
 _OURS = re.compile(r"headwater\.[\w.]+\.(\w+Error): (.+)")
 _PYTHON = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt): ")
@@ -57,6 +63,10 @@ class PipelineFailedError(PipelineError):
     """A query ended with an error."""
 
 
+class DiskFullError(PipelineError):
+    """There is no room for what has to be kept of a pipeline."""
+
+
 def changed(name: str, what: str) -> PipelineChangedError:
     """Say that a checkpoint does not fit, and what to do."""
     return PipelineChangedError(
@@ -65,8 +75,30 @@ def changed(name: str, what: str) -> PipelineChangedError:
     )
 
 
-def translated(name: str, text: str) -> PipelineError:
-    """Turn what Spark says of a query's end into an error of ours."""
+def disk_full(name: str, where: str) -> DiskFullError:
+    """Say that there is no room, where it is wanted, and what to do."""
+    return DiskFullError(
+        f"pipeline {name!r} stopped because a disk is full; its checkpoint is in {where}",
+        hint="make room there, and where Spark keeps its own files (spark.local.dir, else /tmp), "
+        "then start it again: the batch that it was at is done anew, and nothing is lost",
+    )
+
+
+def translated(name: str, text: str, *, where: str = "its folder") -> PipelineError:
+    """Turn what Spark says of a query's end into an error of ours.
+
+    Args:
+        name: The pipeline.
+        text: What Spark says.
+        where: The folder of its checkpoint.
+    """
+    if any(words in text for words in _FULL):
+        return disk_full(name, where)
+    if _SECOND_DRIVER in text:
+        return PipelineFailedError(
+            f"pipeline {name!r} failed: another driver writes to its checkpoint in {where}",
+            hint="one checkpoint is for one driver: let one of them run, and stop the other",
+        )
     for condition in _STATE_CONDITIONS:
         if condition in text:
             return changed(name, f"its state cannot be used ({condition})")
@@ -74,9 +106,11 @@ def translated(name: str, text: str) -> PipelineError:
     hint = _HINT.search(text)
     if ours:
         kind, message = ours[-1]
+        step = hint[1].strip() if hint else f"all of it: headwater pipeline logs {name}"
+        if kind in _NEEDS_RESET:
+            step += f"; a new checkpoint: headwater pipeline reset {name}"
         return PipelineFailedError(
-            f"pipeline {name!r} failed: {kind}: {message.strip()}",
-            hint=hint[1].strip() if hint else f"all of it: headwater pipeline logs {name}",
+            f"pipeline {name!r} failed: {kind}: {message.strip()}", hint=step
         )
     return PipelineFailedError(
         f"pipeline {name!r} failed: {telling_line(text)}",

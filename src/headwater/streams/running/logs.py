@@ -5,9 +5,10 @@ own file and nowhere else.
 """
 
 import logging
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _FORM = "%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s"
@@ -20,11 +21,20 @@ class _Utc(logging.Formatter):
     converter = staticmethod(time.gmtime)
 
 
+class _File(logging.FileHandler):
+    """Lets a line go where there is no room for it: what it says is told elsewhere, too."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is logging's
+        """Keep quiet about a disk that is full; anything else is a mistake of ours."""
+        if not isinstance(sys.exception(), OSError):
+            super().handleError(record)
+
+
 @contextmanager
 def log_file(path: Path, name: str) -> Iterator[logging.Logger]:
     """Give a logger that writes to the file, behind what is there."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handler = logging.FileHandler(path, encoding="utf-8")
+    handler = _File(path, encoding="utf-8")
     handler.setFormatter(_Utc(_FORM, _TIME))
     # A dot would make one pipeline's logger the child of another's.
     logger = logging.getLogger(f"{__name__}:{name.replace('.', '/')}")
@@ -35,4 +45,6 @@ def log_file(path: Path, name: str) -> Iterator[logging.Logger]:
         yield logger
     finally:
         logger.removeHandler(handler)
-        handler.close()
+        # Lines for which there was no room are still wanted to be written.
+        with suppress(OSError):
+            handler.close()
