@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from headwater.cli import demo
 from headwater.cli.demo import Counted
+from headwater.cli.demo_orders import PIPELINE
 from headwater.cli.errors import Exit
 from tests.cli.processes import command
 from tests.cli.runner import Runner
@@ -148,6 +150,29 @@ def test_a_pipeline_that_cannot_run(
     result = json.loads(done.stdout)
     assert result["pipeline"] is None
     assert "pip install" in result["pipeline_missing"]
+
+
+def test_a_pipeline_that_is_too_slow_is_no_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is ended whatever it does, and nothing is said of what it would have written."""
+    monkeypatch.setattr(demo, "_STOP_S", 0.2)
+    monkeypatch.setattr(demo, "_PIPELINE_S", 0.0)
+    program = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('[]')\n"
+    stubborn = tmp_path / "stubborn.py"
+    stubborn.write_text(f"{program}time.sleep(600)\n")
+    monkeypatch.setattr(demo, "_WORKER", "runpy")
+    play = demo.Play(str(tmp_path), seconds=1, rate=1, quiet=True)
+    child = play.children[PIPELINE] = demo.Child(PIPELINE, [str(stubborn)], tmp_path / "log")
+    try:
+        child.records = 3
+        play._finish_pipeline(10)
+        assert not child.alive
+        assert "3 of 10 orders" in str(play.pipeline_missing)
+        assert play._priced is None
+    finally:
+        child.process.kill()
+        child.close()
 
 
 def test_counting_is_right_in_any_order() -> None:

@@ -96,9 +96,9 @@ class Lines(View):
     """A line for every event, and one a second."""
 
     def __init__(self) -> None:
-        """Wait for the first second."""
+        """Begin with the first second of the play, whenever that is."""
         self._rates = Rates()
-        self._due_s = time.monotonic() + _LINE_EVERY_S
+        self._due_s: float | None = None
 
     def event(self, age_s: float, text: str) -> None:
         """Tell it at once."""
@@ -107,11 +107,15 @@ class Lines(View):
     def draw(self, scene: Scene) -> None:
         """Tell the rates, and the newest record."""
         rates = {actor.name: self._rates.rate(actor) for actor in scene.children.values()}
-        if time.monotonic() < self._due_s:
+        now_s = time.monotonic()
+        due_s = self._due_s
+        if due_s is not None and now_s < due_s:
             return
-        self._due_s += _LINE_EVERY_S
+        self._due_s = now_s + _LINE_EVERY_S
+        if due_s is None:
+            return
         parts = [
-            f"{actor.name} {rates[actor.name]:,.0f}/s"
+            f"{actor.name} {_pace(actor, rates[actor.name])}"
             for actor in scene.children.values()
             if actor.name != "broker"
         ]
@@ -187,6 +191,11 @@ class Picture(View):
                 " ".join(map(str, actor.partitions)) if actor.state != "killed" else "",
             )
         return table
+
+
+def _pace(actor: Actor, rate: float) -> str:
+    """Return how fast somebody is, or why there is nothing to tell."""
+    return actor.state if actor.state in {"starting", "killed"} else f"{rate:,.0f}/s"
 
 
 def one_line(message: Message) -> str:
