@@ -30,14 +30,19 @@ def require_spark() -> None:
         _end(f"{error.message}; {error.hint}")
 
 
-def require_sparks_own_start() -> None:
-    """Skip what starts Spark by its own scripts, or executors, where these cannot start."""
+def require_executors() -> None:
+    """Skip what needs executors of their own where Spark cannot start any."""
     require_spark()
-    if shutil.which("bash") is None:
-        _end("Spark's own scripts are for bash; apt install bash")
     java = find_java()
     if not java.whole:
-        _end(f"Spark's own scripts ask for a module that {java.home} has not; apt install a Java")
+        _end(f"Spark asks executors for a module that {java.home} has not; install another Java")
+
+
+def require_sparks_own_start() -> None:
+    """Skip what starts Spark by its own scripts where these cannot run; they ask for more of Java."""
+    require_executors()
+    if shutil.which("bash") is None:
+        _end("Spark's own scripts are for bash; apt install bash")
 
 
 def _end(reason: str) -> None:

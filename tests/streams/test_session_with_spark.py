@@ -15,7 +15,7 @@ import pytest
 from headwater.streams.java import find_java
 from headwater.testing.broker import EmbeddedBroker
 from tests.streams.brokers import HEADWATER, Broker
-from tests.streams.needs import require_spark, require_sparks_own_start
+from tests.streams.needs import require_executors, require_spark, require_sparks_own_start
 
 PROGRAM = """
 import json, os, sys
@@ -131,10 +131,8 @@ spark.stop()
 
 
 def test_executors_need_no_bash(tmp_path: Path, bare: dict[str, str]) -> None:
-    require_spark()
+    require_executors()
     java = find_java()
-    if not java.whole:
-        pytest.skip(f"{java.home} lacks a module that executors are given")
     done = subprocess.run(
         [sys.executable, "-c", EXECUTORS],
         cwd=tmp_path,

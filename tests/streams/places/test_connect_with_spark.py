@@ -13,7 +13,7 @@ import pytest
 from headwater.streams.remote import RemoteSessionError, refuse_remote
 from headwater.testing.broker import EmbeddedBroker
 from tests.streams.brokers import HEADWATER, Broker
-from tests.streams.needs import require_spark
+from tests.streams.needs import require_sparks_own_start
 
 PROGRAM = Path(__file__).with_name("connected.py")
 TOPICS = ("orders", "copied", "streamed", "decoded", "letters")
@@ -29,7 +29,7 @@ class Connected:
 
 @pytest.fixture(scope="module")
 def connected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connected]:
-    require_spark()
+    require_sparks_own_start()
     with EmbeddedBroker() as embedded:
         broker = Broker(HEADWATER, embedded.bootstrap_servers)
         for topic in TOPICS:
