@@ -1,6 +1,6 @@
 """What a batch is in few words, and who hears of it.
 
-This file alone decides what is published of each batch to the topic ``__headwater.progress``, and
+This file alone decides what is published of each batch to the topic ``__hw_progress``, and
 that nobody's failure to hear of it stops a query. It knows nothing of Spark but the JSON that it
 reports.
 """
@@ -16,7 +16,7 @@ from headwater.delivery.client import admin
 from headwater.delivery.client.cluster import Cluster
 from headwater.delivery.client.producer import Producer
 
-TOPIC: Final = "__headwater.progress"
+TOPIC: Final = "__hw_progress"
 # A console shows hours, not weeks.
 _CONFIGS = {"retention.ms": str(86_400_000), "cleanup.policy": "delete"}
 _COUNTS = "headwater.decode."
