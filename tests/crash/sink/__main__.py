@@ -18,12 +18,17 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=None, help="decides everything but timing")
     parser.add_argument("--first", type=int, default=1, help="the round to begin with")
+    parser.add_argument(
+        "--master", default="", help="Spark's, as local-cluster[2,1,512]: executors die there, too"
+    )
     parser.add_argument("--directory", type=Path, default=None, help="where to work")
     given = parser.parse_args()
     seed = random.SystemRandom().getrandbits(31) if given.seed is None else given.seed
     directory = given.directory or Path(tempfile.mkdtemp(prefix="headwater-crash-"))
     print(f"seed {seed}, working in {directory}", flush=True)
-    campaign = Campaign(directory, seed, progress=lambda line: print(line, flush=True))
+    campaign = Campaign(
+        directory, seed, master=given.master, progress=lambda line: print(line, flush=True)
+    )
     begun_s = time.monotonic()
     kept = True
     try:

@@ -30,7 +30,7 @@ from tests.crash.broker.machine import BrokenPromisesError, Machine, Tally
 from tests.crash.broker.plan import plan
 from tests.crash.broker.process import ROOT, BrokerProcess, reserved_port
 from tests.crash.sink.driver import Job, command
-from tests.crash.sink.failing import PHASES, VICTIMS, Orders, give
+from tests.crash.sink.failing import EXECUTOR, PHASES, VICTIMS, Orders, give
 from tests.streams.sink.reading import values
 
 TOPIC = "out"
@@ -68,19 +68,22 @@ class Round:
     delay_ms: float
 
 
-def planned(seed: int, number: int) -> Round:
+def planned(seed: int, number: int, victims: tuple[str, ...] = VICTIMS) -> Round:
     """Throw the dice of one round; phases and victims take turns."""
     dice = random.Random(f"{seed}/{number}")
     at = number - 1
     batches = dice.randint(1, 3)
+    tasks = [dice.randint(1, 5)]
+    while len(tasks) < _RUNS_MAX:
+        # What is repeated is repeated in other tasks.
+        tasks.append(dice.choice([count for count in range(1, 6) if count != tasks[-1]]))
     return Round(
         number=number,
         phase=PHASES[at % len(PHASES)],
-        # A driver's death costs a new JVM: others die more often.
-        victim=VICTIMS[(at + at // len(PHASES)) % len(VICTIMS)],
+        victim=victims[sum(divmod(at, len(PHASES))) % len(victims)],
         batches=batches,
         in_batch=dice.randrange(batches),
-        tasks=tuple(dice.randint(1, 5) for _ in range(_RUNS_MAX)),
+        tasks=tuple(tasks),
         delay_ms=dice.uniform(0, 8),
     )
 
@@ -157,6 +160,7 @@ class Campaign:
         seed: int,
         *,
         forgetful: bool = False,
+        master: str = "",
         progress: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Prepare a campaign.
@@ -165,9 +169,15 @@ class Campaign:
             directory: Where everything is kept.
             seed: Decides the rounds.
             forgetful: Whether the sink reads no markers, which has to be noticed.
+            master: Where Spark runs, if not as the driver does by itself. With local-cluster
+                executors are killed as well.
             progress: Told after every round.
         """
         self._forgetful = forgetful
+        self._master = master or Job.master
+        self._victims: tuple[str, ...] = VICTIMS
+        if self._master.startswith("local-cluster"):
+            self._victims = (*VICTIMS, EXECUTOR)
         self.tally = Tally()
         self._seed = seed
         self._directory = directory
@@ -191,14 +201,17 @@ class Campaign:
             machine = Machine(
                 self._directory / "machine", self._seed, port, self.tally, "", self._book
             )
-            job = Job(str(self._directory), machine.bootstrap, TOPIC, self._forgetful)
+            job = Job(str(self._directory), machine.bootstrap, TOPIC, self._forgetful, self._master)
             try:
                 self._start_broker(machine)
                 with Cluster(machine.bootstrap) as cluster:
                     admin.create_topic(cluster, TOPIC, partitions=_PARTITIONS)
                 self._new_driver(job)
+                if rounds > 1:
+                    # A second one is started before it is needed, which a JVM takes its time for.
+                    self._new_driver(job)
                 for number in range(first, first + rounds):
-                    self._round(planned(self._seed, number), machine, job)
+                    self._round(planned(self._seed, number, self._victims), machine, job)
                     self.tally.rounds += 1
             finally:
                 self._close(machine)

@@ -31,12 +31,15 @@ class Job:
         bootstrap: The broker.
         topic: Where rows go.
         forgetful: Whether the sink remembers nothing.
+        master: Where Spark runs: on this machine.
     """
 
     folder: str
     bootstrap: str
     topic: str
     forgetful: bool = False
+    # A task may fail three times before its query does.
+    master: str = "local[2,4]"
 
 
 def command(job: Job) -> list[str]:

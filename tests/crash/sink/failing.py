@@ -11,7 +11,8 @@ whoever acts on it takes away, so that it happens once.
     rows sent        all rows are in the log, undecided
     marker sent      so is the marker
     deciding         while the broker decides to commit
-    after commit     all is committed; Spark's own commit log does not have it yet
+    after commit     all is committed, and Spark does not know it yet
+    behind commit    it does; whether its own commit log has it depends on the moment
 """
 
 import contextlib
@@ -51,8 +52,11 @@ PHASES = (
     "marker sent",
     "deciding",
     "after commit",
+    "behind commit",
 )
 VICTIMS = ("worker", "broker", "driver", "driver but not its worker")
+EXECUTOR = "executor"
+"""One more victim, where executors are processes of their own: with a master of local-cluster."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +65,8 @@ class Orders:
 
     Attributes:
         phase: Where.
-        victim: Who dies: this Python process, the broker, or the driver's JVM, with the process
-            that writes for it or without.
+        victim: Who dies: this Python process, the broker, the driver's JVM, with the process that
+            writes for it or without, or the JVM of an executor.
         batch_id: In which batch, or a later one.
         broker: The broker's process.
         driver: The driver's.
@@ -102,8 +106,29 @@ def _kill(orders: Orders) -> None:
             os.kill(orders.broker, signal.SIGKILL)
         elif orders.victim.startswith("driver"):
             os.kill(orders.driver, signal.SIGKILL)
+        elif orders.victim == EXECUTOR:
+            os.kill(_executor(orders.driver), signal.SIGKILL)
     if orders.victim in {"worker", "driver"}:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _executor(driver: int) -> int:
+    """Return the executor that this process works for; any, if it works for the driver."""
+    # This process was forked by one that a JVM has started.
+    own = _parent(os.getppid())
+    if own != driver:
+        return own
+    for process in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            is_child = process.name.isdecimal() and _parent(int(process.name)) == driver
+            if is_child and b"ExecutorBackend" in (process / "cmdline").read_bytes():
+                return int(process.name)
+    raise ProcessLookupError("there is no executor just now")
+
+
+def _parent(pid: int) -> int:
+    # The name stands in brackets and may have blanks; the parent is the second field behind it.
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def _reach(path: Path, phase: str, batch_id: int) -> None:
@@ -168,9 +193,10 @@ class FailingWriter(writer.HeadwaterStreamWriter):
         _reach(self._path, "before commit", batchId)
         super().commit(messages, batchId)
         _reach(self._path, "after commit", batchId)
+        self._decide(batchId, "behind commit")
 
-    def _decide(self, batch_id: int) -> None:
-        orders = _maybe_taken(self._path, "deciding", batch_id)
+    def _decide(self, batch_id: int, phase: str = "deciding") -> None:
+        orders = _maybe_taken(self._path, phase, batch_id)
         if orders is not None:
             threading.Thread(target=self._kill_later, args=(orders,), daemon=True).start()
 

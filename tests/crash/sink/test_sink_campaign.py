@@ -1,12 +1,13 @@
 """Every phase with three victims, and the proof that a sink without a memory would be noticed."""
 
+import itertools
 from pathlib import Path
 
 import pytest
 
 from tests.crash.broker.machine import BrokenPromisesError
 from tests.crash.sink.campaign import Campaign, planned
-from tests.crash.sink.failing import PHASES, VICTIMS
+from tests.crash.sink.failing import EXECUTOR, PHASES, VICTIMS
 from tests.streams.needs import require_spark
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
@@ -21,13 +22,22 @@ def spark() -> None:
     require_spark()
 
 
-def test_rounds_go_through_all_phases_and_victims() -> None:
+@pytest.mark.parametrize("victims", [VICTIMS, (*VICTIMS, EXECUTOR)])
+def test_rounds_go_through_all_phases_and_victims(victims: tuple[str, ...]) -> None:
     pairs = {
         (each.phase, each.victim)
-        for each in (planned(SEED, number) for number in range(1, 4 * len(PHASES) + 1))
+        for each in (
+            planned(SEED, number, victims) for number in range(1, len(victims) * len(PHASES) + 1)
+        )
     }
 
-    assert pairs == {(phase, victim) for phase in PHASES for victim in VICTIMS}
+    assert pairs == {(phase, victim) for phase in PHASES for victim in victims}
+
+
+def test_a_repetition_has_another_number_of_tasks() -> None:
+    for number in range(1, 50):
+        tasks = planned(SEED, number).tasks
+        assert all(one != other for one, other in itertools.pairwise(tasks))
 
 
 def test_no_row_is_lost_or_doubled(tmp_path: Path) -> None:
