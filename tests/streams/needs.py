@@ -39,7 +39,7 @@ def require_executors() -> None:
 
 
 def require_sparks_own_start() -> None:
-    """Skip what starts Spark by its own scripts where these cannot run; they ask for more of Java."""
+    """Skip what starts Spark by its own scripts where these cannot run; they ask more of Java."""
     require_executors()
     if shutil.which("bash") is None:
         _end("Spark's own scripts are for bash; apt install bash")
