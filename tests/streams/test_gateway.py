@@ -135,6 +135,15 @@ def test_what_the_launcher_refuses_is_told(place: Path) -> None:
         start_jvm({})
 
 
+def test_a_launcher_that_does_not_answer_is_told(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "_LAUNCHER_WITHIN_S", 0.1)
+    program(place / "bin" / "java", "#!/bin/sh\nexec sleep 600\n")
+    with pytest.raises(SparkStartError, match="said nothing"):
+        start_jvm({})
+
+
 def test_a_jvm_that_ends_at_once_is_told(place: Path, connected: list[Any]) -> None:
     launcher_says(place, program(place / "jvm", "#!/bin/sh\nexit 3\n"))
     with pytest.raises(SparkStartError, match="ended with code 3"):

@@ -135,15 +135,22 @@ def _command(
     given = [word for each in settings.items() for word in ("--conf", "=".join(each))]
     given += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
     quick = ("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-    asked = subprocess.run(  # noqa: S603 - a Java that the user has chosen
-        [java.home / "bin" / "java", *quick, "-cp", _launcher(home), _LAUNCHER, _SUBMIT, *given],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_LAUNCHER_WITHIN_S,
-        check=False,
-    )
+    program = java.home / "bin" / "java"
+    try:
+        asked = subprocess.run(  # noqa: S603 - a Java that the user has chosen
+            [program, *quick, "-cp", _launcher(home), _LAUNCHER, _SUBMIT, *given],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_LAUNCHER_WITHIN_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SparkStartError(
+            f"Spark's launcher said nothing for {_LAUNCHER_WITHIN_S:.0f} s",
+            hint="try again when the machine has less to do",
+        ) from error
     # Whatever stands before the first NUL is for people.
     _, _, said = asked.stdout.partition("\0\n")
     words = said.split("\0")[:-1]
