@@ -20,6 +20,7 @@ from headwater.delivery.client.errors import BrokerUnreachableError, Unsupported
 from headwater.streams.errors import UnknownTopicError
 from headwater.streams.sink import limits
 from headwater.streams.sink.commit import Attempt
+from headwater.streams.sink.connections import lent_cluster
 from headwater.streams.sink.limits import TopicLimits, topic_limits
 from headwater.streams.sink.marker import MARKER_TOPIC
 from headwater.streams.sink.marker_log import MarkerLog
@@ -130,6 +131,31 @@ def test_a_topic_that_a_broker_does_not_know_yet_is_asked_for_again(
         monkeypatch.setattr(limits, "time", Clock)
 
         assert topic_limits(known, "later").partitions == 3
+
+
+def test_partitions_that_were_added_are_seen_by_a_client_that_was_kept(
+    options: SinkOptions,
+) -> None:
+    with lent_cluster(options) as first:
+        assert topic_limits(first, "out").partitions == 1
+    with Cluster(options.bootstrap) as other:
+        admin.add_partitions(other, "out", 3)
+    with lent_cluster(options) as second:
+        assert second is first
+        assert topic_limits(second, "out").partitions == 3
+
+
+def test_a_client_is_not_kept_when_something_went_wrong(options: SinkOptions) -> None:
+    def fail() -> Cluster:
+        with lent_cluster(options) as lent:
+            failed.append(lent)
+            raise ZeroDivisionError
+
+    failed: list[Cluster] = []
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    with lent_cluster(options) as another:
+        assert another is not failed[0]
 
 
 def test_a_topic_that_stays_unknown_is_named(

@@ -69,6 +69,8 @@ def topic_limits(cluster: Cluster, topic: str) -> TopicLimits:
 
 def _partition_count(cluster: Cluster, topic: str) -> int:
     unknown_since_s: float | None = None
+    # The client may be an old one, and the topic have more partitions by now, or be another.
+    cluster.forget_topic(topic)
     while True:
         try:
             return len(cluster.retrying(lambda: cluster.topic(topic), passes=_is_away).partitions)
