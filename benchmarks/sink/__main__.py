@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.broker.brokers import delete_topic
+from benchmarks.sink.nothing import NOTHING, NothingSource
 from benchmarks.spark import OURS, THEIRS, Bench, can_run, parser_of, running
 from benchmarks.table import Row, print_rows
 from headwater.delivery.client import admin
@@ -34,6 +35,7 @@ class Case(NamedTuple):
     key: str = "cast(id as string)"
     unit: str = "rows/s"
     bar: float | None = _BAR
+    ours: str = OURS
 
 
 _CASES = (
@@ -44,6 +46,15 @@ _CASES = (
     Case("stream, 100 B, 8 partitions", 100, 300_000, 8),
     Case("stream, 100 B, no key, 2 partitions", 100, 300_000, 2, key="cast(null as string)"),
     Case("stream, batches of 10 rows", 100, 10, 2, batches=10, unit="p50 ms", bar=None),
+    # What of that is Spark's own price for a sink in Python.
+    Case(
+        "the same by a Python sink that does nothing",
+        *(100, 10, 2),
+        batches=10,
+        unit="p50 ms",
+        bar=None,
+        ours=NOTHING,
+    ),
 )
 
 
@@ -54,6 +65,7 @@ def main() -> int:
         return 1
     rows: list[Row] = []
     with running("bench-sink", arguments.directory) as bench:
+        bench.spark.dataSource.register(NothingSource)
         for case in _CASES:
             if arguments.only not in case.name:
                 continue
@@ -70,18 +82,19 @@ def _compare(bench: Bench, case: Case, rounds: int, *, warm_ups: int) -> Row:
         # Two files make a batch of two tasks.
         files = 2 * (case.batches + 1)
         bench.spark.range(0, case.batch_rows * files // 2, 1, files).write.parquet(str(numbers))
-    measured: dict[str, list[float]] = {OURS: [], THEIRS: []}
+    measured: dict[str, list[float]] = {case.ours: [], THEIRS: []}
     for round_no in range(-warm_ups, rounds):
         contents = set()
         for sink in sorted(measured, reverse=bool(round_no % 2)):
             figure, content = _write(bench, numbers, case, sink)
-            contents.add(content)
+            if sink != NOTHING:
+                contents.add(content)
             if round_no >= 0:  # before that, the JVM compiles what runs often
                 measured[sink].append(figure)
         assert len(contents) == 1, f"{case.name}: the sinks have written different rows: {contents}"
     return Row(
         f"{case.name}: {case.unit}",
-        statistics.median(measured[OURS]),
+        statistics.median(measured[case.ours]),
         statistics.median(measured[THEIRS]),
         case.unit,
         case.bar,
@@ -117,7 +130,8 @@ def _write(bench: Bench, numbers: Path, case: Case, sink: str) -> tuple[float, t
         took_ms = [each["durationMs"]["triggerExecution"] for each in query.recentProgress]
     content = _contents(bench, topic)
     delete_topic(bench.broker.port, topic)
-    assert content[0] == case.batch_rows * (case.batches + 1), f"{content} in the topic"
+    expected = 0 if sink == NOTHING else case.batch_rows * (case.batches + 1)
+    assert content[0] == expected, f"{content} in the topic"
     steady_ms = took_ms[1 : case.batches + 1]
     if case.unit == "p50 ms":
         return statistics.median(steady_ms), content
