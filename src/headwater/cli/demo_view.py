@@ -21,6 +21,7 @@ _TAIL_LINES = 8
 _EVENT_LINES = 6
 _RATE_WINDOW_S = 2.0
 _LINE_EVERY_S = 1.0
+_IDLE = {"starting", "killed", "stopped"}
 
 
 class Actor(Protocol):
@@ -195,7 +196,7 @@ class Picture(View):
 
 def _pace(actor: Actor, rate: float) -> str:
     """Return how fast somebody is, or why there is nothing to tell."""
-    return actor.state if actor.state in {"starting", "killed"} else f"{rate:,.0f}/s"
+    return actor.state if actor.state in _IDLE else f"{rate:,.0f}/s"
 
 
 def one_line(message: Message) -> str:
