@@ -8,6 +8,7 @@ starts a speculative attempt on another host only.
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -20,7 +21,7 @@ import pyspark
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 _HOME = Path(pyspark.__file__).parent
-_READY_WITHIN_S = 90.0
+_READY_WITHIN_S = 180.0
 
 
 class ClusterDidNotStartError(RuntimeError):
@@ -50,6 +51,15 @@ class SparkCluster:
         ]
         for worker in workers:
             self._said(r"(Successfully registered with master)", worker)
+
+    def kill_executor(self) -> None:
+        """Kill an executor; its worker starts another one."""
+        for worker, _ in self._processes[1:]:
+            tasks = Path(f"/proc/{worker.pid}/task").glob("*/children")
+            for child in " ".join(each.read_text() for each in tasks).split():
+                os.kill(int(child), signal.SIGKILL)
+                return
+        raise AssertionError("no worker has an executor")
 
     def stop(self) -> None:
         """End them all; a worker ends the executors that it has."""

@@ -24,7 +24,9 @@ import headwater as hw
 from tests.peers import ROOT
 from tests.streams.cluster.faults import FAULT, FOLDER, NAME, FaultyDataSource
 
-_WITHIN_S = 200
+_WITHIN_S = 300
+# Beside the query, the first answer takes the start of Spark.
+_ANSWER_WITHIN_S = 2 * _WITHIN_S
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,9 @@ class Driver:
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(asdict(job)) + "\n")
         self._process.stdin.flush()
-        readable, _, _ = select.select([self._process.stdout], [], [], _WITHIN_S)
+        readable, _, _ = select.select([self._process.stdout], [], [], _ANSWER_WITHIN_S)
         line = self._process.stdout.readline() if readable else ""
-        assert line, self._errors.read_text()
+        assert line, f"the driver does not answer\n{self._errors.read_text()}"
         error = json.loads(line)["error"]
         assert error is None, error
 
