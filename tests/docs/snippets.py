@@ -27,6 +27,8 @@ from typing import Self
 RUN = frozenset({"python", "sh"})
 WITH_BROKER = "<!-- with broker -->"
 WITH_SPARK = "<!-- with Spark -->"
+# A block may start Spark on a machine that has much else to do.
+_BLOCK_WITHIN_S = 300
 USUAL_ADDRESS = "localhost:9092"
 _NOT_RUN = re.compile(r"<!-- not run: \S.* -->")
 _STAYS = re.compile(r"<!-- keeps running(?:; says: (?P<text>\S.*))? -->")
@@ -107,7 +109,7 @@ class Stage:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=_BLOCK_WITHIN_S,
             check=False,
         )
         if done.returncode != 0:

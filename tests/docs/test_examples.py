@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("[!_]*.py"))
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_example(example: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """An example finds its broker in HEADWATER_BOOTSTRAP, as the command line does."""
@@ -26,7 +27,7 @@ def test_example(example: Path, tmp_path: Path, request: pytest.FixtureRequest) 
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
