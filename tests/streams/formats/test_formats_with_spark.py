@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
@@ -83,6 +86,35 @@ def test_json_is_one_document_or_refused(spark: SparkSession) -> None:
     dropped = frame.transform(hf.json(ORDER, mode="drop"))
     assert dropped.count() == len(TAKEN)
     assert "_error" not in dropped.columns
+
+
+def test_json_behind_the_bytes_of_a_registry(spark: SparkSession) -> None:
+    registry = SchemaRegistryClient.new_client({"url": "mock://headwater"})
+    schema = '{"title": "order", "type": "object", "properties": {"id": {"type": "integer"}}}'
+    serialize = JSONSerializer(schema, registry, lambda row, _: row)
+    theirs = serialize({"id": 7}, SerializationContext("orders", MessageField.VALUE))
+    refused = [b"\x00\x00\x00\x00", b'{"id": 1}', theirs[:5], theirs + b"}"]
+    frame = source(spark, theirs, None, *refused)
+    decode = hf.json("id bigint", framed=True, mode="keep")
+    kept = frame.transform(decode).orderBy("offset").collect()
+    kinds = ["NOT_FRAMED", "NOT_FRAMED", "NOT_JSON", "NOT_JSON"]
+    assert [row._error for row in kept] == [None, None, *kinds]
+    assert [row.id for row in kept[:2]] == [7, None]
+    dead = hf.json("id bigint", framed=True, dead_letters="dlq")(frame)
+    letters = hf.with_dead_letters(dead.transform(hf.to_json("id")), topic="out").where(
+        "topic = 'dlq'"
+    )
+    told = [bytes(header.value) for row in letters.collect() for header in row.headers]
+    assert sorted(each for each in told if each.startswith(b"NOT_")) == [
+        b"NOT_FRAMED: 4 bytes are less than magic byte and schema id",
+        b"NOT_FRAMED: begins with 0x7b, not with the magic byte 0x00",
+        b"NOT_JSON: Expecting value at character 0: ''",
+        b"NOT_JSON: Extra data at character 8: '{\"id\":7}}'",
+    ]
+    rows = spark.createDataFrame([(7,)], "id bigint")
+    schema_id = int.from_bytes(theirs[1:5])
+    (ours,) = rows.transform(hf.to_json("id", schema_id=schema_id)).collect()
+    assert bytes(ours.value) == theirs
 
 
 def test_a_query_fails_by_the_name_of_the_record(spark: SparkSession) -> None:

@@ -10,6 +10,10 @@ from headwater.streams.formats.letters import NOT_FRAMED, Undecodable
 
 _MAGIC = 0
 _HEAD = struct.Struct(">bi")
+MAGIC = bytes([_MAGIC])
+"""What a framed value begins with."""
+HEAD_BYTES = _HEAD.size
+"""The magic byte and the number of the schema."""
 # Deeper nesting of messages, and more of them in one file, than anybody has.
 _PATH_MAX = 1_000
 
@@ -31,6 +35,15 @@ def unframed(value: bytes) -> tuple[int, bytes]:
     if magic != _MAGIC:
         raise Undecodable(NOT_FRAMED, f"begins with {value[0]:#04x}, not with the magic byte 0x00")
     return schema_id, value[_HEAD.size :]
+
+
+def why_not_framed(value: bytes) -> str:
+    """Return the reason of a value that is not framed."""
+    try:
+        unframed(value)
+    except Undecodable as verdict:
+        return verdict.reason
+    return NOT_FRAMED
 
 
 def with_message_path(path: tuple[int, ...], payload: bytes) -> bytes:

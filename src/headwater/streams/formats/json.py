@@ -20,8 +20,16 @@ from pyspark.sql.types import DataType, StructField, StructType
 from headwater.streams.formats.batches import DECODED, ERROR
 from headwater.streams.formats.decoding import Decoding, Mode, Transform, Wish, transform
 from headwater.streams.formats.errors import FormatError
+from headwater.streams.formats.framing import HEAD_BYTES, MAGIC, why_not_framed
+from headwater.streams.formats.framing import framed as frame_of
 from headwater.streams.formats.json_reasons import why
-from headwater.streams.formats.letters import MISSING_FIELD, NOT_JSON, NOT_UTF8, WRONG_TYPE
+from headwater.streams.formats.letters import (
+    MISSING_FIELD,
+    NOT_FRAMED,
+    NOT_JSON,
+    NOT_UTF8,
+    WRONG_TYPE,
+)
 from headwater.streams.formats.looking import looking
 from headwater.streams.formats.types import quoted
 from headwater.streams.formats.writing import Target, record_of
@@ -38,6 +46,7 @@ _OPTIONS = {
 def json(
     schema: str | StructType,
     *,
+    framed: bool = False,
     column: str = "value",
     mode: Mode = "fail",
     dead_letters: str | None = None,
@@ -51,6 +60,8 @@ def json(
 
     Args:
         schema: Names and types, as DDL text ("id bigint not null, qty int") or StructType.
+        framed: Whether values begin with Confluent's magic byte and a schema id. Objects name their
+            fields, so any version of the schema will do.
         column: The column to decode; it is replaced by the fields.
         mode: What becomes of a record that cannot be decoded: "fail" ends the query and says
             which record it was, "drop" leaves it out, "keep" gives nulls and says why in `_error`.
@@ -68,8 +79,8 @@ def json(
         form = Decoding(
             "JSON",
             [field.name for field in wanted.fields],
-            partial(_attempt, column, wanted),
-            partial(_explain, column, wanted),
+            partial(_attempt, column, framed, wanted),
+            partial(_explain, column, framed, wanted),
         )
         return transform(form, Wish(column, mode, dead_letters, into))(frame)
 
@@ -78,6 +89,7 @@ def json(
 
 def to_json(
     *columns: str,
+    schema_id: int | None = None,
     key: str | Column | None = None,
     topic: str | Column | None = None,
     headers: str | Column | None = None,
@@ -87,6 +99,7 @@ def to_json(
 
     Args:
         columns: What goes into the object; without any, all but the columns of the log itself.
+        schema_id: An id, if values are to begin with Confluent's magic byte and that id.
         key: The key, as it is if it is binary, else as text; without it the column `key`.
         topic: The topic of each record, for rows that go to several.
         headers: The column with headers, if records are to have some.
@@ -100,6 +113,8 @@ def to_json(
         fields = F.struct(*(F.col(quoted(name)) for name in names))
         # A null is written: a reader who finds no field cannot tell it from one that is new.
         value = F.to_json(fields, {"ignoreNullFields": "false"}).cast("binary")
+        if schema_id is not None:
+            value = F.concat(F.lit(frame_of(schema_id, b"")), value)
         return record_of(given.withColumn("value", value))
 
     return encode
@@ -117,8 +132,13 @@ def _struct(schema: str | StructType) -> StructType:
     return found
 
 
-def _attempt(column: str, schema: StructType, frame: DataFrame) -> DataFrame:
-    text = F.col(quoted(column)).cast("string")
+def _attempt(column: str, framed: bool, schema: StructType, frame: DataFrame) -> DataFrame:
+    value = F.col(quoted(column))
+    is_framed = F.lit(True)
+    if framed:
+        is_framed = F.startswith(value, F.lit(MAGIC)) & (F.length(value) >= HEAD_BYTES)
+        value = F.substring(value, HEAD_BYTES + 1, 1 << 30)
+    text = value.cast("string")
     fields = [StructField(field.name, field.dataType) for field in schema.fields]
     wanted = StructType([*fields, StructField(_CORRUPT, DataType.fromDDL("string"))])
     decoded = F.col(DECODED)
@@ -129,6 +149,7 @@ def _attempt(column: str, schema: StructType, frame: DataFrame) -> DataFrame:
     is_plainly_one = F.instr(text, "}") == F.length(text)
     error = (
         F.when(text.isNull(), F.lit(None).cast("string"))
+        .when(~is_framed, NOT_FRAMED)
         .when(~F.is_valid_utf8(text), NOT_UTF8)
         .when(
             decoded.isNull() | decoded[_CORRUPT].isNotNull(),
@@ -142,19 +163,25 @@ def _attempt(column: str, schema: StructType, frame: DataFrame) -> DataFrame:
     return frame.withColumn(DECODED, F.from_json(text, wanted, _OPTIONS)).withColumn(ERROR, error)
 
 
-def _explain(column: str, schema: StructType, dead: DataFrame) -> DataFrame:
+def _explain(column: str, framed: bool, schema: StructType, dead: DataFrame) -> DataFrame:
     plain = dead.drop(DECODED)
     described: dict[str, Any] = schema.jsonValue()
     # Spark's stubs know batches by a protocol of their own.
-    explain = cast("Any", partial(_explained, column=column, schema=described))
+    explain = cast("Any", partial(_explained, column=column, framed=framed, schema=described))
     return plain.mapInArrow(explain, plain.schema)
 
 
 def _explained(
-    batches: Iterable[pa.RecordBatch], *, column: str, schema: dict[str, Any]
+    batches: Iterable[pa.RecordBatch], *, column: str, framed: bool, schema: dict[str, Any]
 ) -> Iterator[pa.RecordBatch]:
+    head_bytes = HEAD_BYTES if framed else 0
     for batch in batches:
         at = batch.schema.get_field_index(ERROR)
         pairs = zip(batch.column(column).to_pylist(), batch.column(at).to_pylist(), strict=True)
-        reasons = [why(bytes(value), schema, kind) for value, kind in pairs]
+        reasons = [
+            why_not_framed(bytes(value))
+            if kind == NOT_FRAMED
+            else why(bytes(value)[head_bytes:], schema, kind)
+            for value, kind in pairs
+        ]
         yield batch.set_column(at, batch.schema.field(at), pa.array(reasons, pa.string()))
