@@ -131,6 +131,7 @@ def settings_of(master: str, config: Mapping[str, object]) -> dict[str, str]:
     if cores is not None:
         # The checkpoint of a stateful query keeps this number for good.
         settings["spark.sql.shuffle.partitions"] = str(cores)
+        settings["spark.python.daemon.module"] = "headwater.streams.worker_daemon"
     if os.environ.get(BOOTSTRAP_VARIABLE):
         # Readers and writers run in processes that a cluster starts on other machines.
         name = f"spark.executorEnv.{BOOTSTRAP_VARIABLE}"

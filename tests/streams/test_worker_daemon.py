@@ -1,0 +1,65 @@
+"""What Spark's Python workers find in place, without Spark."""
+
+import json
+import socket
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from headwater.streams.session import settings_of
+
+MODULE = "headwater.streams.worker_daemon"
+
+
+@pytest.mark.parametrize(
+    "worker,tasks", [("pyspark.worker", True), ("pyspark.sql.worker.plan_data_source_read", False)]
+)
+def test_a_forked_worker_has_what_it_needs_loaded(worker: str, tasks: bool) -> None:
+    code = f"""
+        import json, sys, threading
+        from {MODULE} import preload
+        preload({worker!r})
+        from headwater.streams.source import record_columns
+        compiled = [len(each.signatures) for each in (
+            record_columns.find_records, record_columns.gather, record_columns.find_headers)
+        ] if "numba" in sys.modules and {tasks} else []
+        loaded = [name for name in ({worker!r}, "pyarrow", "headwater.streams.data_source",
+            "headwater.streams.source.fetching", "headwater.streams.sink.writer")
+            if name in sys.modules]
+        print(json.dumps([len(loaded), compiled, threading.active_count()]))
+    """
+    ran = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert json.loads(ran.stdout) == [5, [1, 1, 1] if tasks else [], 1]
+
+
+def test_the_daemon_tells_nothing_but_its_port_and_ends_with_spark() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", MODULE, "pyspark.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as daemon:
+        assert daemon.stdin is not None
+        assert daemon.stdout is not None
+        try:
+            port = int.from_bytes(daemon.stdout.read(4), "big")
+            with socket.create_connection(("127.0.0.1", port), timeout=60):
+                pass
+        finally:
+            daemon.stdin.close()
+        assert daemon.stdout.read() == b""
+        daemon.wait(60)
+
+
+def test_sessions_on_one_machine_use_it_unless_told_otherwise() -> None:
+    name = "spark.python.daemon.module"
+    assert settings_of("local[2]", {})[name] == MODULE
+    assert settings_of("local[2]", {name: "pyspark.daemon"})[name] == "pyspark.daemon"
+    assert name not in settings_of("spark://somewhere:7077", {})
