@@ -76,6 +76,8 @@ def running_driver(master: str, folder: Path, **config: str) -> Iterator[Driver]
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.streams.cluster.driver", master, json.dumps(config)],
             cwd=ROOT,
+            # Else workers of local-cluster keep what executors say where PySpark is installed.
+            env={**os.environ, "SPARK_WORKER_DIR": str(folder / "work")},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=said,

@@ -19,7 +19,7 @@ from tests.streams.cluster import faults
 from tests.streams.cluster.driver import running_driver
 from tests.streams.cluster.pipeline_file import NAME, Home, expected
 from tests.streams.cluster.topics import prepared, written
-from tests.streams.needs import require_spark
+from tests.streams.needs import require_sparks_own_start
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.peer]
 SPECULATION = {
@@ -34,7 +34,7 @@ SPECULATION = {
 @pytest.fixture(scope="module")
 def clusters() -> Iterator[tuple[SparkCluster, KafkaCluster]]:
     """Start both at once: neither needs the other."""
-    require_spark()
+    require_sparks_own_start()
     peers.require("kafka")
     with ExitStack() as stack, ThreadPoolExecutor() as pool:
         kafka = pool.submit(stack.enter_context, running_kafka_cluster())
