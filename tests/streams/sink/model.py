@@ -61,6 +61,7 @@ class Broker:
     marker_end: int = 0
     _marker_open: bool = False
     _is_decided: bool = False
+    _epoch_used: int = -1
     _others_open: bool = False
 
     def seen(self) -> Seen:
@@ -82,6 +83,8 @@ class Broker:
     def write(self, producer: tuple[int, int], batches: Mapping[Place, Sequence[Any]]) -> None:
         self._check(producer)
         self.complete()
+        if self._epoch_used == self.epoch:
+            return  # sequence numbers begin anew with each epoch: it takes this for a repetition
         self.open = {} if self.open is None else self.open
         for place, given in batches.items():
             if place == MARKER_PLACE:
@@ -95,7 +98,7 @@ class Broker:
         """Decide to commit; partitions get to know of it with the next request, or by and by."""
         self._check(producer)
         self.committed += [row for rows in (self.open or {}).values() for row in rows]
-        self.open, self._is_decided = None, True
+        self.open, self._is_decided, self._epoch_used = None, True, self.epoch
 
     def complete(self) -> None:
         """Let the partitions know of a commit that was decided."""
@@ -277,11 +280,19 @@ class Driver:
     """
 
     def __init__(
-        self, number: int, broker: Broker, checkpoint: Checkpoint, *, remembers: bool = False
+        self,
+        number: int,
+        broker: Broker,
+        checkpoint: Checkpoint,
+        *,
+        remembers: bool = False,
+        another_process: float = 0.0,
     ) -> None:
         self.number = number
-        self._memory: dict[str, Marker] = {}
+        # Spark may use several processes in turn for the commits of one run.
+        self._memories: list[dict[str, Marker]] = [{}, {}]
         self._remembers = remembers
+        self._another_process = another_process
         self.run_id = f"run-{number}"
         self.error: Exception | None = None
         self.outcomes: list[Outcome] = []
@@ -323,7 +334,8 @@ class Driver:
             if dice.random() < 0.3:
                 batches.append([])
             batches[-1].append(row)
-        self._calls = _Calls(self._broker, self._memory, remembers=self._remembers)
+        memory = self._memories[dice.random() < self._another_process]
+        self._calls = _Calls(self._broker, memory, remembers=self._remembers)
         return None
 
     def _advance(self, fault: str) -> None:

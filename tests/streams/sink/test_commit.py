@@ -39,10 +39,17 @@ class Drivers(RuleBasedStateMachine):
         self.dice = random.Random(seed)
 
     @precondition(lambda self: len(self.alive) < 3)
-    @rule(remembers=st.booleans())
-    def start(self, remembers: bool) -> None:
-        number = len(self.drivers)
-        self.drivers.append(Driver(number, self.broker, self.checkpoint, remembers=remembers))
+    @rule(remembers=st.booleans(), another_process=st.sampled_from([0.0, 0.5]))
+    def start(self, remembers: bool, another_process: float) -> None:
+        self.drivers.append(
+            Driver(
+                len(self.drivers),
+                self.broker,
+                self.checkpoint,
+                remembers=remembers,
+                another_process=another_process,
+            )
+        )
 
     @precondition(lambda self: self.alive)
     @rule(which=st.integers(0, 2), times=st.integers(1, 12))
@@ -224,6 +231,18 @@ def test_a_driver_that_remembers_its_last_batch_does_not_read_but_is_refused_all
 
     assert isinstance(older.error, OlderDriverError)
     assert sorted(broker.committed) == list(range(len(broker.committed)))
+
+
+def test_processes_that_commit_in_turn_do_not_trust_old_memories() -> None:
+    """To a broker the second last epoch looks like a request that comes again."""
+    for seed in range(20):
+        broker, checkpoint, dice = Broker(), Checkpoint(), random.Random(seed)
+        driver = Driver(0, broker, checkpoint, remembers=True, another_process=0.5)
+
+        _until(driver, dice, 8)
+
+        assert driver.error is None
+        assert sorted(broker.committed) == list(range(checkpoint.plans[7].stop))
 
 
 def test_a_replay_that_writes_nothing_takes_over_all_the_same() -> None:

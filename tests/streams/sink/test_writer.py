@@ -14,7 +14,7 @@ from headwater.base.record.records import Record, build_batch
 from headwater.delivery.client import admin
 from headwater.delivery.client.cluster import Cluster
 from headwater.delivery.client.transactor import Transactor
-from headwater.streams.sink import message, writer
+from headwater.streams.sink import marker_log, message, writer
 from headwater.streams.sink.batch_writer import HeadwaterBatchWriter
 from headwater.streams.sink.commit import Attempt, Batches
 from headwater.streams.sink.errors import (
@@ -86,6 +86,17 @@ def test_batches_of_one_run_follow_each_other(query: Query) -> None:
     assert (marker.batch_id, marker.run_id, marker.earlier) == (3, "a", ())
     # Each transaction leaves its end in the partition, too.
     assert marker.ends == {(query.topic, 0): 7}
+
+
+def test_processes_may_commit_in_turn(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where two pipelines of a driver have had two processes started."""
+    query = Query(broker)
+    memories: list[dict[object, object]] = [{}, {}]
+    for batch_id in range(6):
+        monkeypatch.setattr(marker_log, "_remembered", memories[batch_id % 2])
+        query.commit("a", batch_id, f"row-{batch_id}")
+
+    assert query.written() == [b"row-%d" % each for each in range(6)]
 
 
 def test_a_batch_that_is_written_is_not_written_again(query: Query) -> None:

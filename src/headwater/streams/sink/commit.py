@@ -4,10 +4,11 @@ This file alone decides whether a batch is written, skipped or refused. It knows
 Spark and no clock: it is handed a store of markers and a transactor, so that every interleaving of
 drivers and every crash can be played in a test.
 
-    1. Read the marker; not the one that this process wrote itself a moment ago, for if anybody
-       has written since, step 2 refuses it. A run that the marker names among the earlier ones
-       stops: a newer one has taken over. So does one that would repeat a batch before the last:
-       its checkpoint is behind.
+    1. Read the marker; not if this process itself wrote the batch before this one: if another
+       run has written since, step 2 refuses it. Any other memory is worth nothing, since another
+       process of this run may have written in between, and to a broker that looks like the same
+       request again. A run that the marker names among the earlier ones stops: a newer one has
+       taken over. So does one that would repeat a batch before the last: its checkpoint is behind.
     2. Begin. The run that wrote the marker goes on as the producer it was, and is refused if
        somebody has begun since. Any other run takes over: it begins as the newest, which fences
        all before it and ends what they left open. Then it reads the marker again, because the
@@ -131,7 +132,10 @@ def commit_batch(
         HeadwaterError: It failed, or it is not known whether it did; a new run will find out.
     """
     remembered = markers.recall(attempt.run_id)
-    seen = markers.read() if remembered is None else Seen(remembered, None)
+    if remembered is not None and remembered.batch_id == attempt.batch_id - 1:
+        seen = Seen(remembered, None)
+    else:
+        seen = markers.read()
     # Whoever has got as far as an undecided one has begun since, whatever becomes of it.
     _refuse(attempt, seen.committed)
     _refuse(attempt, seen.undecided)
