@@ -103,15 +103,16 @@ class Transactor:
             BrokerUnreachableError: No broker answers.
         """
         self._forget()
-        try:
-            begun = self._begin(producer or (-1, -1))
-        except KafkaError as error:
-            least = self._timeout_ms_least
-            is_too_long = error.code == ErrorCode.INVALID_TRANSACTION_TIMEOUT
-            if not is_too_long or least is None or least >= self._timeout_ms:
-                raise
-            self._timeout_ms = least
-            begun = self._begin(producer or (-1, -1))
+        while True:
+            try:
+                begun = self._begin(producer or (-1, -1))
+                break
+            except KafkaError as error:
+                least = self._timeout_ms_least
+                is_too_long = error.code == ErrorCode.INVALID_TRANSACTION_TIMEOUT
+                if not is_too_long or least is None or least >= self._timeout_ms:
+                    raise
+                self._timeout_ms = max(least, self._timeout_ms // 2)
         self._writer = Writer(self._transactional_id, *begun)
         self._sender = BatchSender(self._cluster, self._writer)
         return begun
