@@ -165,6 +165,26 @@ def test_ctrl_c_ends_it_well(home: Home) -> None:
     assert home.checkpoint.state() == "stopped"
 
 
+def test_to_be_stopped_before_anything_runs_is_no_failure(home: Home) -> None:
+    slow = "import pathlib, time; pathlib.Path('begun').touch(); time.sleep(600)"
+    home.file.write_text(f"try:\n    {slow}\nexcept Exception:\n    pass\n")
+    process = subprocess.Popen(
+        command("run", "pipelines.py"), cwd=home.folder, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        end_s = time.monotonic() + WITHIN_S
+        while not (home.folder / "begun").exists():
+            assert process.poll() is None
+            assert time.monotonic() < end_s
+            time.sleep(0.05)
+        process.terminate()
+        _, said = process.communicate(timeout=WITHIN_S)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 0, said
+
+
 def test_up_starts_again_what_was_killed(tmp_path: Path, lone_cli: Runner) -> None:
     (tmp_path / "pipelines.py").write_text(FILE)
     (tmp_path / "headwater.toml").write_text('[pipelines.shout]\nfile = "pipelines.py"\n')

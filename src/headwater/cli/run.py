@@ -69,14 +69,17 @@ def run(
     --json each batch is a line on standard output.
     """
     prepare(session, master=master, data=data)
-    # Until they run, nothing has to be ended: to be stopped is no failure.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(Exit.DONE))
+    signal.signal(signal.SIGTERM, _stop_early)
     # Spark and what it needs are loaded by those alone who run something.
     from headwater.streams.running import definitions  # noqa: PLC0415
     from headwater.streams.running.driver import Driver  # noqa: PLC0415
 
     path, name = definitions.split(file)
-    pipelines = definitions.load(path, name)
+    try:
+        pipelines = definitions.load(path, name)
+    except _StoppedEarly:
+        # Nothing runs yet that would have to be ended: to be stopped is no failure.
+        return Exit.DONE
     view = _View([each.name for each in pipelines], as_json=session.as_json)
     driver = Driver(pipelines, data=data, file=path, every=every, once=once, on_batch=view.hear)
 
@@ -99,6 +102,14 @@ def run(
         end_spark()
     view.say(f"stopped {names}", {"stopped": [each.name for each in pipelines]})
     return Exit.DONE
+
+
+class _StoppedEarly(BaseException):
+    """SIGTERM has come while the user's file was run, which catches no such thing."""
+
+
+def _stop_early(*_: object) -> None:
+    raise _StoppedEarly
 
 
 def _stop_when_alone(driver: "Driver") -> None:
