@@ -8,6 +8,10 @@ from kafka import KafkaAdminClient, KafkaConsumer
 from kafka import TopicPartition as KafkaPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from headwater.delivery.client.cluster import Cluster
+from headwater.streams.source.offsets import Offsets, TopicOffsets
+from headwater.streams.source.progress import Progress
+from headwater.testing.manual_clock import ManualClock
 from tests.streams.brokers import Broker
 from tests.streams.source.driving import (
     EARLIEST,
@@ -59,6 +63,27 @@ def test_a_query_has_a_group_of_its_own_that_its_checkpoint_keeps(
     broker.send(single, pairs(5, 9))
     stream(options, checkpoint=query).all()
     assert committed(broker, group) == {0: 9}
+
+
+def test_a_topic_that_is_gone_does_not_keep_the_others_from_the_group(
+    broker: Broker, single: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = f"group-{uuid.uuid4().hex[:8]}"
+    clock = ManualClock()
+    gone = TopicOffsets("", {0: 7})
+    with Cluster(broker.bootstrap, timeout_s=1.0) as cluster:
+        progress = Progress(cluster, clock)
+        offsets = Offsets({single: TopicOffsets("", {0: 3}), "never-there": gone})
+        progress.mirror(group, offsets)
+        assert "does not show" in caplog.text
+        clock.advance(60_000)
+        progress.mirror(group, offsets)
+        assert committed(broker, group) == {0: 3}
+        caplog.clear()
+        later = Offsets({single: TopicOffsets("", {0: 4}), "never-there": gone})
+        progress.mirror(group, later)
+        assert committed(broker, group) == {0: 4}
+        assert caplog.text == ""
 
 
 def test_the_start_of_a_batch_shows_that_the_one_before_is_done(

@@ -41,26 +41,42 @@ class Progress:
         self._group = ""
         self._complained = ""
         self._silent_until_ms = 0
+        # The checkpoint keeps places in topics that are gone; the group cannot.
+        self._absent: set[str] = set()
+        self._look_again_ms = 0
 
     def mirror(self, group: str, offsets: Offsets) -> None:
         """Commit offsets for the group, as far as it does not have them."""
         if group != self._group:
             self._group, self._mirrored = group, {}
+        now_ms = self._clock.monotonic_ms()
+        if self._absent and now_ms >= self._look_again_ms:
+            self._look_for(self._absent)
         new = {
             place: offset
             for place, offset in offsets.positions().items()
-            if self._mirrored.get(place) != offset
+            if self._mirrored.get(place) != offset and place[0] not in self._absent
         }
-        if not new or self._clock.monotonic_ms() < self._silent_until_ms:
+        if not new or now_ms < self._silent_until_ms:
             return
         try:
             admin.commit_offsets(self._cluster, group, new)
         except HeadwaterError as error:
             self._silent_until_ms = self._clock.monotonic_ms() + _RETRY_AFTER_MS
             self._complain(group, error)
+            self._look_for(self._absent | {topic for topic, _ in new})
         else:
             self._mirrored |= new
             self._complained = ""
+
+    def _look_for(self, topics: set[str]) -> None:
+        """Find out which of some topics are not there, so as not to wait for them each time."""
+        self._look_again_ms = self._clock.monotonic_ms() + _RETRY_AFTER_MS
+        try:
+            self._cluster.refresh(sorted(topics))
+        except HeadwaterError:
+            return
+        self._absent = {each for each in topics if not self._cluster.knows(each)}
 
     def close(self) -> None:
         """Let go of the connection."""
