@@ -2,12 +2,14 @@
 
 import os
 import stat
+import time
 from pathlib import Path
 
 import pytest
 
+from headwater.streams.sink.commit import Attempt
 from headwater.streams.sink.errors import StagingError
-from headwater.streams.sink.staging import own_root
+from headwater.streams.sink.staging import new_file, own_root, remove_upto
 
 
 def test_it_is_for_this_user_alone(tmp_path: Path) -> None:
@@ -52,3 +54,20 @@ def test_a_place_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(StagingError, match="cannot be made"):
         own_root(str(tmp_path / "file"))
+
+
+def test_what_nobody_came_back_for_goes_in_time(tmp_path: Path) -> None:
+    forgotten, recent, own = (
+        new_file(tmp_path, Attempt(query, "run", 3)) for query in ("forgotten", "recent", "own")
+    )
+    for each in (forgotten, recent, own):
+        each.write_bytes(b"rows")
+    long_ago_s = time.time() - 8 * 86_400
+    for each in (forgotten, *forgotten.parents):
+        if each != tmp_path and tmp_path in each.parents:
+            os.utime(each, (long_ago_s, long_ago_s))
+
+    remove_upto(own, 3)
+
+    assert [each.name for each in tmp_path.iterdir()] == ["recent"]
+    assert recent.exists()

@@ -40,9 +40,10 @@ _INLINE_BYTES_MIN: Final = 64 << 10
 # batch and dies of 300 MB.
 UNSTAGED_BYTES_MAX = 32 << 20
 _UNSTAGED_BYTES_ALL: Final = 256 << 20
-# Tasks need not be alike: one that is large among many small ones should pass. From 500 such tasks
-# on Spark's own limit is nearer (spark.driver.maxResultSize, 1 GB), which it names in its error.
-_UNSTAGED_BYTES_MIN: Final = 2 << 20
+# Tasks need not be alike: one that is large among many small ones should pass. So the bound holds
+# where they are alike, up to 256 of them; behind that stands Spark's own limit, which it names in
+# its error (spark.driver.maxResultSize, 1 GB).
+_UNSTAGED_BYTES_MIN: Final = 1 << 20
 
 # What the driver reads of a file before it sends it.
 _PART_BYTES: Final = 16 << 20

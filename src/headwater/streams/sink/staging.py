@@ -16,6 +16,7 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 import uuid
 from pathlib import Path
 from typing import Final
@@ -25,6 +26,8 @@ from headwater.streams.sink.errors import StagingError
 
 _FOLDER: Final = "headwater-sink"
 _OF_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+# No batch takes so long; what is older was left by a driver that died and never came back.
+_FORGOTTEN_S: Final = 7 * 86_400
 
 
 def shared_root(location: str) -> Path:
@@ -76,6 +79,16 @@ def remove_upto(path: Path, batch_id: int) -> None:
         for run in own.parent.iterdir():
             _remove_before(run, batch_id + (run == own))
         own.parent.rmdir()
+    _remove_forgotten(own.parent.parent)
+
+
+def _remove_forgotten(root: Path) -> None:
+    """Remove what queries have left that nobody will go on with."""
+    before_s = time.time() - _FORGOTTEN_S
+    with contextlib.suppress(OSError):
+        for query in root.iterdir():
+            if all(each.lstat().st_mtime < before_s for each in (query, *query.rglob("*"))):
+                shutil.rmtree(query, ignore_errors=True)
 
 
 def _remove_before(run: Path, batch_id: int) -> None:
