@@ -50,8 +50,7 @@ def command(job: Job) -> list[str]:
 def _session(job: Job) -> SparkSession:
     session = start_spark(
         {
-            # A task may fail three times before its query does.
-            "spark.master": "local[2,4]",
+            "spark.master": job.master,
             "spark.ui.enabled": "false",
             "spark.driver.memory": "512m",
             "spark.local.dir": f"{job.folder}/spark",

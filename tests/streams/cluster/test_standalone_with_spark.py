@@ -60,11 +60,11 @@ def test_a_broker_and_an_executor_die_under_a_pipeline_that_goes_on(
     home = Home(tmp_path, kafka.bootstrap)
     home.create_topics()
     first, second = range(800), range(500, 1000)
-    home.send(first)
+    home.send(first[:400])
     with home.running("--master", spark.url) as run:
         run.wait_until(lambda: home.batch() >= 1)
         kafka.kill(the_busiest(kafka, home))
-        assert home.batch() < 7, "it was done before the broker died"
+        home.send(first[400:])
         run.wait_until(lambda: home.has_written(first))
         # What it knows of the keys so far is in the state of the executors.
         spark.kill_executor()
@@ -80,7 +80,7 @@ def the_busiest(kafka: KafkaCluster, home: Home) -> int:
     """Find the node that coordinates the sink's transactions; it leads partitions, too."""
     query_id = loads(Path(home.checkpoint.location, "metadata").read_text())["id"]
     with Cluster(kafka.bootstrap) as cluster:
-        coordinator = cluster.coordinator(f"hw.{query_id}.default", key_type=TRANSACTION)
+        coordinator = cluster.coordinator(f"hw.{query_id}.sink", key_type=TRANSACTION)
         node = kafka.node_at(coordinator.address)
         for topic in ("orders", NAME):
             places = cluster.topic(topic).partitions
