@@ -62,6 +62,17 @@ def test_a_full_disk_is_told_with_its_place(text: str) -> None:
     assert "make room there" in error.hint
 
 
+def test_another_disk_that_is_full_is_not_taken_for_the_checkpoint() -> None:
+    text = """Traceback (most recent call last):
+headwater.streams.sink.errors.StagingError: /x cannot be written: No space left on device
+hint: see that stagingLocation has room
+"""
+    error = translated("p", text, where="/data/checkpoints/p")
+    assert isinstance(error, PipelineFailedError)
+    assert "/x cannot be written" in error.message
+    assert error.hint == "see that stagingLocation has room"
+
+
 def test_a_second_driver_that_spark_notices_first_is_told() -> None:
     text = "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs"
     error = translated("p", text, where="/data/checkpoints/p")

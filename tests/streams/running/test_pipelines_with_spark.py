@@ -157,6 +157,16 @@ def test_a_failure_before_a_stop_is_a_failure(place: Place, data: Path) -> None:
     assert Checkpoint(data, "fails").state() == "failed"
 
 
+def test_one_that_another_keeps_from_starting_has_not_failed(place: Place, data: Path) -> None:
+    place.send("a")
+    place.pipeline("good", upper).run(once=True)
+    place.pipeline("words", counts).run(once=True)
+    changed = place.pipeline("words", lambda frame: frame.select("value"))
+    with pytest.raises(PipelineChangedError):
+        Driver([place.pipeline("good", upper), changed]).start()
+    assert Checkpoint(data, "good").state() == "stopped"
+
+
 def wait_until(is_so: Callable[[], bool]) -> None:
     end_s = time.monotonic() + WITHIN_S
     while not is_so():

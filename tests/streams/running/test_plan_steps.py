@@ -131,5 +131,18 @@ def test_parentheses_that_matter_stay() -> None:
     assert told(plan)[1] == "filter: ((a + 2) * 3) > 4 and (b = 1 or c = 2)"
 
 
+def test_a_bracket_in_a_literal_is_no_end() -> None:
+    plan = f"""key: binary
+~Aggregate [substring_index(value#1, [(, 1)], [substring_index(value#1, [(, 1) AS a#9]
++- {relation("a")}
+"""
+    assert [each.split(":")[0] for each in told(plan)] in (
+        ["read", "group *"],
+        ["read", "aggregate"],
+        ["read", "aggregate *"],
+        ["read", "group"],
+    )
+
+
 def test_no_plan_has_no_steps() -> None:
     assert steps("") == []

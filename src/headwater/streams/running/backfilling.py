@@ -83,7 +83,8 @@ def backfill(
     pipeline.target = replace(pipeline.wanted_target(), name=into)
     pipeline.letters = Letters(are_written=dead_letters is not None, topic=dead_letters)
     checkpoint = Checkpoint(data_directory(data), pipeline.name)
-    _claim(checkpoint, from_ms)
+    with checkpoint.locked():
+        _claim(checkpoint, from_ms)
     batches: list[dict[str, Any]] = []
 
     def hear(batch: dict[str, Any]) -> None:
@@ -127,7 +128,7 @@ def _claim(checkpoint: Checkpoint, from_ms: int) -> None:
     """Keep where the backfill begins, unless one that began elsewhere is not finished."""
     path = checkpoint.folder / _START
     if Path(checkpoint.location, "offsets", "0").exists():
-        began_ms = int(json.loads(path.read_text())["from_ms"])
+        began_ms = int(json.loads(path.read_text(encoding="utf-8"))["from_ms"])
         if began_ms == from_ms:
             return
         raise BackfillUnfinishedError(

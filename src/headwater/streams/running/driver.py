@@ -81,6 +81,7 @@ class Driver:
             self._trigger = {"processingTime": every}
         self._on_batch = on_batch
         self._running: dict[str, StreamingQuery] = {}
+        self._unstarted: list[str] = []
         self._checkpoints: dict[str, Checkpoint] = {}
         self._logs: dict[str, logging.Logger] = {}
         self._held = ExitStack()
@@ -107,15 +108,23 @@ class Driver:
                 name: section(plan_text(frame), "Analyzed Logical Plan")
                 for name, frame in frames.items()
             }
+            stack.callback(self._end_unstarted)
             for each in self._pipelines:
                 spark = str(frames[each.name].sparkSession.version)
                 self._checkpoints[each.name].begin(self._note(each, spark, plans[each.name]))
+                self._unstarted.append(each.name)
             self._listen({name: times_read(plan) for name, plan in plans.items()}, stack)
             stack.callback(self._end_all)
             for each in self._pipelines:
+                self._unstarted.remove(each.name)
                 self._running[each.name] = self._begin(each, frames[each.name])
             self._held = stack.pop_all()
         return self
+
+    def _end_unstarted(self) -> None:
+        """Note of those that another has kept from starting that they have not failed."""
+        for name in self._unstarted:
+            self._checkpoints[name].end(None)
 
     def _note(self, pipeline: "Pipeline", spark: str, plan: str) -> Note:
         return Note(

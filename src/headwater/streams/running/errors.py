@@ -92,7 +92,9 @@ def translated(name: str, text: str, *, where: str = "its folder") -> PipelineEr
         text: What Spark says.
         where: The folder of its checkpoint.
     """
-    if any(words in text for words in _FULL):
+    ours = _OURS.findall(text)
+    # An error of ours knows better which disk it is: the broker's, or that of staged files.
+    if not ours and any(words in text for words in _FULL):
         return disk_full(name, where)
     if _SECOND_DRIVER in text:
         return PipelineFailedError(
@@ -102,7 +104,6 @@ def translated(name: str, text: str, *, where: str = "its folder") -> PipelineEr
     for condition in _STATE_CONDITIONS:
         if condition in text:
             return changed(name, f"its state cannot be used ({condition})")
-    ours = _OURS.findall(text)
     hint = _HINT.search(text)
     if ours:
         kind, message = ours[-1]

@@ -5,6 +5,7 @@ what our own formats add, and what Spark adds by itself. It is pure: it reads th
 prints of an analysed plan, and shows what it does not know in Spark's own words.
 """
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -99,7 +100,9 @@ def _told(node: _Node) -> tuple[str, str] | None:
         return "window", _window(detail)
     teller = _TELLERS.get(node.name)
     if teller is not None:
-        return teller(detail)
+        # Spark's text has no grammar: a bracket in somebody's literal may look like the plan's own.
+        with contextlib.suppress(ValueError, IndexError):
+            return teller(detail)
     if "Map" in node.name or "WithState" in node.name:
         return "call", _call(detail)
     return node.name.lower(), _plain(detail)
