@@ -1,7 +1,7 @@
 """What Spark finds under the name `headwater`.
 
 This file alone decides which class answers which question of Spark's. It is imported by every
-Python worker and by a new process at each commit of a sink, so it loads nothing heavy: readers and
+Python worker, and by each process that plans or commits, so it loads nothing heavy: readers and
 writers are imported by those who need them, numba and pyarrow where rows are touched.
 """
 

@@ -25,6 +25,7 @@ _SUBMIT = "org.apache.spark.deploy.SparkSubmit"
 _PACKAGE_OPENED = "--add-opens=java.base/sun.security.action="
 _PACKAGE_GONE_IN = 24
 _LAUNCHER_WITHIN_S = 60.0
+_JVM_WITHIN_S = 300.0
 _LOOK_AGAIN_S = 0.02
 _TOLD_MAX = 2_000
 
@@ -180,7 +181,13 @@ def _without_warnings(words: list[str], java: Java) -> list[str]:
 
 def _wait_for(process: subprocess.Popen[bytes], answer: Path) -> tuple[int, str]:
     """Wait until the JVM has said how it is reached; its file appears whole."""
+    end_s = time.monotonic() + _JVM_WITHIN_S
     while not answer.is_file():
+        if time.monotonic() > end_s:
+            raise SparkStartError(
+                f"Spark's JVM was not ready after {_JVM_WITHIN_S:.0f} s",
+                hint="try again when the machine has less to do; headwater doctor looks at Java",
+            )
         if process.poll() is not None:
             raise SparkStartError(
                 f"Spark's JVM ended with code {process.returncode} before it was ready",

@@ -4,10 +4,10 @@ This file alone decides what is loaded before a fork. Spark runs it as `spark.py
 with the name of a worker's module, in place of PySpark's own, which loads nothing: there each new
 worker imports PySpark, pyarrow and us by itself. Those are half a second of a core for a worker
 that reads rows, and 0.4 for the process that plans a batch read or commits a batch of a sink, which
-is a new one each time. Forked from here, they find it all in place.
+is a new one for each `df.write`. Forked from here, they find it all in place.
 
-Nothing here may start a thread or write to standard output: the first would be missing behind a
-fork, the second is how the daemon tells Spark its port.
+Nothing here may start a thread of Python's or write to standard output: the first would be missing
+behind a fork, the second is how the daemon tells Spark its port.
 """
 
 import contextlib
@@ -15,8 +15,6 @@ import importlib
 import sys
 
 from pyspark.daemon import manager
-
-from headwater.base.errors import HeadwaterError
 
 _TASKS = "pyspark.worker"
 _FOR_ALL = (
@@ -31,10 +29,10 @@ _FOR_ALL = (
 def preload(worker_module: str) -> None:
     """Load what a worker of this kind uses; what cannot be loaded, the worker complains of."""
     for name in (worker_module, *_FOR_ALL):
-        with contextlib.suppress(ImportError, HeadwaterError):
+        with contextlib.suppress(Exception):
             importlib.import_module(name)
     if worker_module == _TASKS:
-        with contextlib.suppress(ImportError, HeadwaterError):
+        with contextlib.suppress(Exception):
             _load_compiled()
 
 
@@ -46,7 +44,7 @@ def _load_compiled() -> None:
     batch = memoryview(build_batch([Record(0, 0, b"", b"", (("", b""),))]))
     for headers in (False, True):
         decoder = Decoder("", 0, headers=headers)
-        assert list(decoder.decode(batch, from_offset=0, upto_offset=1, aborted=()))
+        list(decoder.decode(batch, from_offset=0, upto_offset=1, aborted=()))
 
 
 if __name__ == "__main__":
