@@ -35,7 +35,7 @@ query = (
 )
 query.awaitTermination()
 lang = spark.sparkContext._jvm.java.lang
-print(json.dumps({
+told = json.dumps({
     "sum": spark.range(100).select(F.sum(F_plus("id"))).first()[0],
     "counts": sorted(row["count"] for row in spark.table("counts").collect()),
     "java": os.environ["JAVA_HOME"],
@@ -45,8 +45,9 @@ print(json.dumps({
     "memory": lang.Runtime.getRuntime().maxMemory() < 510 << 20,
     "option": lang.System.getProperty("mine"),
     "jvm": spark.sparkContext._gateway.proc.pid,
-}), flush=True)
+})
 try:
+    print(told, flush=True)
     sys.stdin.read()
 except KeyboardInterrupt:
     print(spark.range(7).count(), flush=True)
