@@ -11,12 +11,12 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.crash.sink.failing import FORGETFUL, NAME, ORDERS, FailingDataSource
 from tests.streams.needs import start_spark
+from tests.streams.queries import maybe_error
 
 _LOG4J = Path(__file__).parents[2] / "streams" / "log4j2.properties"
 _WITHIN_S = 120
@@ -79,13 +79,7 @@ def _run(session: SparkSession, job: Job, tasks: int) -> str | None:
         .trigger(availableNow=True)
         .start()
     )
-    try:
-        ended = query.awaitTermination(_WITHIN_S)
-    except PySparkException as error:
-        return str(error)
-    finally:
-        query.stop()
-    return None if ended else "it did not come to its end"
+    return maybe_error(query, _WITHIN_S)
 
 
 def main() -> None:

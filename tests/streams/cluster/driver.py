@@ -17,12 +17,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import headwater as hw
 from tests.peers import ROOT
 from tests.streams.cluster.faults import FAULT, FOLDER, NAME, FaultyDataSource
+from tests.streams.queries import maybe_error
 
 _WITHIN_S = 300
 # Beside the query, the first answer takes the start of Spark.
@@ -129,13 +129,7 @@ def _run(session: SparkSession, job: Job) -> str | None:
         .trigger(availableNow=True)
         .start()
     )
-    try:
-        ended = query.awaitTermination(_WITHIN_S)
-    except PySparkException as error:
-        return str(error)
-    finally:
-        query.stop()
-    return None if ended else "it did not come to its end"
+    return maybe_error(query, _WITHIN_S)
 
 
 def main() -> None:
