@@ -182,7 +182,12 @@ def may_pass(error: OSError) -> bool:
 
     Never true of a failed sync, which leaves unknown what is on the disk.
     """
-    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
+    return is_full(error) or error.errno in (errno.EMFILE, errno.ENFILE)
+
+
+def is_full(error: OSError) -> bool:
+    """Tell whether there is no room."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def parent_directory(path: str) -> str:

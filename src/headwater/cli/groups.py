@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import click
 
 from headwater.base.errors import ErrorCode, KafkaError
-from headwater.base.settings.setting import nearest
+from headwater.base.spelling import nearest
 from headwater.cli import lag, output, positions
 from headwater.cli.errors import CommandError, Exit
 from headwater.cli.options import Session, examples, want_yes, with_session

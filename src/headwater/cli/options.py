@@ -14,7 +14,7 @@ import click
 from headwater.base.errors import HeadwaterError
 from headwater.base.settings import TOPIC_SETTINGS
 from headwater.base.settings.places import DEFAULT_DATA
-from headwater.base.settings.setting import nearest
+from headwater.base.spelling import nearest
 from headwater.cli import output, run_file
 from headwater.cli.errors import CommandError, Exit
 from headwater.delivery.client.cluster import Cluster, TopicInfo, parse_addresses

@@ -13,7 +13,7 @@ import click
 
 from headwater.base.errors import KafkaError
 from headwater.base.settings import Kind, Setting
-from headwater.base.settings.setting import nearest
+from headwater.base.spelling import nearest
 from headwater.cli import output
 from headwater.cli.errors import CommandError, Exit
 from headwater.cli.options import Session, examples, parse_pairs, with_session

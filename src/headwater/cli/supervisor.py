@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from headwater.base.settings.setting import suggestion
+from headwater.base.spelling import suggestion
 from headwater.cli.errors import CommandError, Exit
 from headwater.cli.options import BOOTSTRAP_VARIABLE
 from headwater.streams.running.checkpoints import check_name

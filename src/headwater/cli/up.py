@@ -23,7 +23,7 @@ import click
 
 from headwater.base.chance import SystemChance
 from headwater.base.clock import SystemClock
-from headwater.base.disk import AlreadyLockedError, RealDisk
+from headwater.base.disk import AlreadyLockedError, RealDisk, is_full
 from headwater.base.errors import HeadwaterError
 from headwater.base.settings import Loaded
 from headwater.base.settings.places import DEFAULT_DATA
@@ -235,7 +235,7 @@ def _cannot_start(error: BaseException, message: str, hint: str = "") -> Command
     """Name what is in the way of a start; a full disk can lie beneath any failure of the store."""
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, OSError) and cause.errno in {errno.ENOSPC, errno.EDQUOT}:
+        if isinstance(cause, OSError) and is_full(cause):
             hint = (
                 "free some space there and start again, nothing is lost; how much there is: "
                 "headwater doctor; more: docs/guides/troubleshooting.md, 'At the start'"

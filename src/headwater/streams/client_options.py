@@ -7,6 +7,7 @@ refused, and reads them for the source and the sink alike. It makes no connectio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from headwater.base.spelling import nearest
 from headwater.streams.errors import OptionError
 
 _PREFIX = "kafka."
@@ -113,9 +114,6 @@ def client_options(
         if name in _REFUSED:
             raise OptionError(f"{_PREFIX}{name} cannot be set", hint=_REFUSED[name])
         if name not in known:
-            # All settings of a broker come with it, which a process of Spark's can do without.
-            from headwater.base.settings.setting import nearest  # noqa: PLC0415
-
             close = nearest(name, known)
             raise OptionError(
                 f"{_PREFIX}{name} is no option of the client"

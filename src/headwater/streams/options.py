@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
+from headwater.base.spelling import nearest
 from headwater.streams.client_options import ClientOptions, client_options, is_client_option
 from headwater.streams.errors import OptionError
 
@@ -243,9 +244,6 @@ def refuse_unknown(given: Mapping[str, str], known: tuple[str, ...], what: str) 
                 f"a {what} has no path: {given[name]!r}",
                 hint=f"name the topic with .option({known[0]!r}, {given[name]!r})",
             )
-        # All settings of a broker come with it, which a process of Spark's can do without.
-        from headwater.base.settings.setting import nearest  # noqa: PLC0415
-
         close = nearest(lower, [*by_lower, _BOOTSTRAP])
         spelt = by_lower.get(close, close) if close else None
         raise OptionError(

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from headwater.base.errors import ErrorCode, KafkaError
 from headwater.base.settings import BROKER_SETTINGS, TOPIC_SETTINGS, Kind, Setting
-from headwater.base.settings.setting import LONG_MAX, nearest, suggestion
+from headwater.base.settings.setting import LONG_MAX
+from headwater.base.spelling import nearest, suggestion
 
 AGE = Setting(name="max.age.ms", kind=Kind.LONG, default=1, documentation="Age.", low=0)
 ROOM = Setting(name="room.bytes", kind=Kind.INT, default=1, documentation="Room.", low=1)

@@ -2,7 +2,7 @@
 
 Takes: text from Kafka clients, TOML files, the environment and flags.
 Gives: `TopicConfig`, `BrokerSettings`, `load_settings`, and a table of facts about each setting.
-May import: headwater.base.errors.
+May import: headwater.base.errors, headwater.base.spelling.
 Start reading at: `headwater.base.settings.setting`, then `topic` and `broker`.
 """
 

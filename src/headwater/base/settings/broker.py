@@ -29,9 +29,9 @@ from headwater.base.settings.setting import (
     parse_all,
     setting,
     settings_of,
-    suggestion,
 )
 from headwater.base.settings.topic import TOPIC_SETTINGS, TopicConfig
+from headwater.base.spelling import suggestion
 
 _HOUR_MS = 3_600_000
 _MINUTE_MS = 60_000

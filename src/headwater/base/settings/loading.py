@@ -25,7 +25,8 @@ from headwater.base.settings.broker import (
     BrokerSettings,
     unknown_broker_config,
 )
-from headwater.base.settings.setting import Value, nearest, suggestion
+from headwater.base.settings.setting import Value
+from headwater.base.spelling import nearest, suggestion
 
 SECTION: Final = "broker"
 # Of no concern to a broker: what else runs beside it.

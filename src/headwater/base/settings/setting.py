@@ -7,10 +7,9 @@ It knows no single setting and nothing of where values come from.
 """
 
 import dataclasses
-import difflib
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Any, Final
 
@@ -283,18 +282,6 @@ def settings_of(dataclass: type) -> dict[str, Setting]:
         name = field.name.replace("_", ".")
         found[name] = Setting(name=name, **field.metadata["setting"])
     return found
-
-
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that is most like a misspelt one, if any is close."""
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.7)
-    return found[0] if found else None
-
-
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return "; did you mean X?" for a misspelt name, or nothing."""
-    close = nearest(name, known)
-    return f"; did you mean {close}?" if close else ""
 
 
 def parse_all(

@@ -19,8 +19,8 @@ from headwater.base.settings.setting import (
     parse_all,
     setting,
     settings_of,
-    suggestion,
 )
+from headwater.base.spelling import suggestion
 
 _DAY_MS = 86_400_000
 _REPLICAS = (

@@ -5,7 +5,6 @@ This file alone decides what lies under ``<data>/checkpoints/NAME``: Spark's own
 and a lock that its driver holds. It knows nothing of Spark.
 """
 
-import errno
 import json
 import os
 import re
@@ -17,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from headwater.base.disk import AlreadyLockedError, RealLock, lock_holder
+from headwater.base.disk import AlreadyLockedError, RealLock, is_full, lock_holder
 from headwater.base.settings.places import DEFAULT_DATA
 from headwater.streams.running.errors import (
     DefinitionError,
@@ -35,7 +34,6 @@ STOPPED = "stopped"
 FAILED = "failed"
 
 NAME_MAX = 100
-_FULL = {errno.ENOSPC, errno.EDQUOT}
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_MAX - 1}}}")
 
 
@@ -82,6 +80,11 @@ class Checkpoint:
     def location(self) -> str:
         """Where Spark keeps its checkpoint."""
         return str(self.folder / "spark")
+
+    def query_id(self) -> str | None:
+        """Return the name under which Spark knows the query, if it has ever begun."""
+        found = _read(Path(self.location, "metadata"))
+        return None if found is None else found.get("id")
 
     def exists(self) -> bool:
         """Whether it has ever run here."""
@@ -186,7 +189,7 @@ class Checkpoint:
             fresh.write_text(json.dumps(content) + "\n", encoding="utf-8")
         except OSError as error:
             fresh.unlink(missing_ok=True)
-            if error.errno in _FULL:
+            if is_full(error):
                 raise disk_full(self.name, str(self.folder)) from error
             raise
         fresh.replace(path)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.base.errors import HeadwaterError
-from headwater.base.settings.setting import nearest
+from headwater.base.spelling import nearest
 from headwater.streams.running.errors import (
     DefinitionError,
     PipelineNotFoundError,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from headwater.base.errors import ErrorCode, KafkaError
-from headwater.base.settings.setting import suggestion
+from headwater.base.spelling import suggestion
 from headwater.base.uuids import uuid_to_text
 from headwater.delivery.client import admin
 from headwater.delivery.client.cluster import Cluster, TopicInfo, is_retriable_or_broken
