@@ -53,13 +53,15 @@ class Redriven:
         Args:
             cluster: Where.
             settled: Whether all that was written before must be known, even if that means to wait
-                for a transaction of somebody else. Otherwise what is committed is enough.
+                for a transaction of somebody else; the topic is made if it is not there. Otherwise
+                what is committed is enough.
 
         Raises:
             HeadwaterError: A transaction stayed open, or a record is of another version.
         """
-        topic = topic_of(cluster)
+        topic = CompactedTopic(cluster, TOPIC)
         if settled:
+            # From here on it is known to be there, whatever a broker that has just started says.
             topic.prepare()
         if not topic.exists():
             return
@@ -104,11 +106,6 @@ class Redriven:
 def place() -> Place:
     """Return the partition in which it is remembered."""
     return _PLACE
-
-
-def topic_of(cluster: Cluster) -> CompactedTopic:
-    """Return the topic in which it is remembered, to be prepared before it is written to."""
-    return CompactedTopic(cluster, TOPIC)
 
 
 def await_readable(cluster: Cluster, end: int) -> None:

@@ -86,7 +86,6 @@ class Redrive:
 
     def begin(self) -> None:
         """Become the one who sends letters of this topic back, and learn what has been."""
-        dlq_progress.topic_of(self._cluster).prepare()
         # In this order: from here on nobody else can add to what is read.
         self._producer = self._transactor.begin()
         self._redriven.read(self._cluster, settled=True)

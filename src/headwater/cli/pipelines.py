@@ -6,7 +6,6 @@ if one is there.
 """
 
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -17,7 +16,7 @@ from typing import Any
 import click
 
 from headwater.base.errors import HeadwaterError
-from headwater.base.settings.setting import nearest
+from headwater.base.spelling import nearest
 from headwater.cli import output, positions
 from headwater.cli.errors import CommandError, Exit
 from headwater.cli.options import Number, Session, examples, json_option, want_yes, with_session
@@ -234,7 +233,7 @@ def reset(session: Session, *, name: str, yes: bool, data: str) -> None:
     """
     checkpoint = _find(data, name)
     want_yes(given=yes, what=f"This deletes the checkpoint and all state of pipeline {name!r}.")
-    query_id = _query_id(checkpoint)
+    query_id = checkpoint.query_id()
     checkpoint.remove()
     if query_id is not None:
         _forget(session, query_id)
@@ -242,15 +241,6 @@ def reset(session: Session, *, name: str, yes: bool, data: str) -> None:
         output.document({"pipeline": name, "reset": True})
     else:
         output.say(f"{name}: begins anew with its next run")
-
-
-def _query_id(checkpoint: Checkpoint) -> str | None:
-    """Return the name under which Spark knows the query of a checkpoint, if it has one."""
-    try:
-        found = json.loads(Path(checkpoint.location, "metadata").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found.get("id") if isinstance(found, dict) else None
 
 
 def _forget(session: Session, query_id: str) -> None:

@@ -69,17 +69,23 @@ def run(
     --json each batch is a line on standard output.
     """
     prepare(session, master=master, data=data)
-    signal.signal(signal.SIGTERM, _stop_early)
+    try:
+        signal.signal(signal.SIGTERM, _stop_early)
+        return _run(session, file, every=every, once=once, supervised=supervised, data=data)
+    except _StoppedEarly:
+        # Nothing runs yet that would have to be ended: to be stopped is no failure.
+        return Exit.DONE
+
+
+def _run(
+    session: Session, file: str, *, every: str | None, once: bool, supervised: bool, data: str
+) -> int:
     # Spark and what it needs are loaded by those alone who run something.
     from headwater.streams.running import definitions  # noqa: PLC0415
     from headwater.streams.running.driver import Driver  # noqa: PLC0415
 
     path, name = definitions.split(file)
-    try:
-        pipelines = definitions.load(path, name)
-    except _StoppedEarly:
-        # Nothing runs yet that would have to be ended: to be stopped is no failure.
-        return Exit.DONE
+    pipelines = definitions.load(path, name)
     view = _View([each.name for each in pipelines], as_json=session.as_json)
     driver = Driver(pipelines, data=data, file=path, every=every, once=once, on_batch=view.hear)
 
@@ -105,7 +111,7 @@ def run(
 
 
 class _StoppedEarly(BaseException):
-    """SIGTERM has come while the user's file was run, which catches no such thing."""
+    """SIGTERM has come before anything ran; no user's file catches this."""
 
 
 def _stop_early(*_: object) -> None:

@@ -26,7 +26,7 @@ def refuse_remote(master: str | None) -> None:
     made = (
         f'SparkSession.builder.remote("{server}").getOrCreate()'
         if server
-        else ("SparkSession.active()")
+        else "SparkSession.active()"
     )
     raise RemoteSessionError(
         "hw.session() starts Spark in this process, and this one uses Spark Connect",

@@ -11,6 +11,7 @@ from headwater.base.record.records import Record, build_batch
 from headwater.delivery.client import admin
 from headwater.delivery.client.cluster import Cluster
 from headwater.delivery.client.errors import ProducerFencedError, TransactionTimedOutError
+from headwater.delivery.client.open_transactions import list_open_transactions
 from headwater.delivery.client.transactor import Transactor
 from tests.delivery.client.transactional import committed, transactional, wait_until_stable, write
 
@@ -234,8 +235,19 @@ def test_a_timeout_that_the_broker_does_not_grant(cluster: Cluster, name: str) -
     assert "transaction.max.timeout.ms" in refused.value.hint
 
 
-def test_a_timeout_that_the_broker_grants_after_all(cluster: Cluster, name: str) -> None:
-    Transactor(cluster, name, timeout_ms=2**31 - 1, timeout_ms_least=60_000).begin()
+def test_a_timeout_that_the_broker_grants_after_all(cluster: Cluster, topic: str) -> None:
+    """Brokers grant a quarter of an hour, unless told otherwise: at least half of that is got."""
+    granted = Transactor(cluster, topic, timeout_ms=2**31 - 1, timeout_ms_least=60_000)
+    granted.begin()
+    granted.send({(topic, 0): [batch("soon")]})
+    (timeout_ms,) = {
+        each.timeout_ms
+        for each in list_open_transactions(cluster)
+        if each.transactional_id == topic
+    }
+    granted.abort()
+    assert timeout_ms is not None
+    assert 450_000 <= timeout_ms <= 900_000
 
 
 def test_transactions_that_the_broker_has_given_up(cluster: Cluster, topic: str) -> None:

@@ -24,16 +24,10 @@ from headwater.streams.formats.batches import ERROR
 from headwater.streams.formats.errors import FormatError
 from headwater.streams.formats.looking import looking
 
-COUNTS: Final = "headwater.decode."
-"""How the names under which Spark reports counts begin."""
-RECORDS: Final = "records"
-DEAD: Final = "undecodable"
-"""The two counts: all records that were to be decoded, and those that could not be."""
-
 _SINK_COLUMNS: Final = ("key", "value", "headers", "topic", "partition", "timestamp")
 _NEEDED: Final = ("key", "value", "headers", "topic", "partition", "offset", "timestamp")
 _NO_HEADERS: Final = "array<struct<key: string, value: binary>>"
-_NAME_IN_PLAN: Final = re.compile(rf"CollectMetrics ({re.escape(COUNTS)}\d+)\b")
+_NAME_IN_PLAN: Final = re.compile(rf"CollectMetrics ({re.escape(letters.COUNTS)}\d+)\b")
 
 
 class _Kept(NamedTuple):
@@ -58,7 +52,7 @@ def counted(tried: DataFrame, dead: DataFrame | None = None, topic: str | None =
         FormatError: A column is missing that a dead letter has to keep.
     """
     with _lock:
-        name = f"{COUNTS}{next(_numbers)}"
+        name = f"{letters.COUNTS}{next(_numbers)}"
     if dead is not None:
         assert topic is not None
         missing = [column for column in _NEEDED if column not in dead.columns]
@@ -69,7 +63,9 @@ def counted(tried: DataFrame, dead: DataFrame | None = None, topic: str | None =
             raise FormatError(f"a dead letter needs the columns {missing}", hint=hint)
         _kept[name] = _Kept(dead, topic)
     is_wrong = F.col(ERROR).isNotNull()
-    return tried.observe(name, F.count(F.lit(1)).alias(RECORDS), F.count_if(is_wrong).alias(DEAD))
+    return tried.observe(
+        name, F.count(F.lit(1)).alias(letters.RECORDS), F.count_if(is_wrong).alias(letters.DEAD)
+    )
 
 
 @looking

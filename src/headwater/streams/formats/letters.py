@@ -1,7 +1,8 @@
 """What a dead letter carries besides the record itself.
 
-This file alone decides the headers of a dead letter and the form of its reason. It knows neither
-Spark nor a broker: pipelines write these headers, `headwater dlq` reads them.
+This file alone decides the headers of a dead letter, the form of its reason, and the names under
+which letters are counted. It knows neither Spark nor a broker: pipelines write these headers,
+`headwater dlq` reads them.
 
 A reason is `KIND: detail`. The kind is one of a few words, so that letters can be counted by it;
 the detail is for people.
@@ -31,6 +32,12 @@ NOT_FRAMED: Final = "NOT_FRAMED"
 UNKNOWN_SCHEMA: Final = "UNKNOWN_SCHEMA"
 WRONG_TYPE: Final = "WRONG_TYPE"
 MISSING_FIELD: Final = "MISSING_FIELD"
+
+COUNTS: Final = "headwater.decode."
+"""How the names begin under which Spark reports counts."""
+RECORDS: Final = "records"
+DEAD: Final = "undecodable"
+"""The two counts: all records that were to be decoded, and those that could not be."""
 
 # A header is read by people, in one line.
 _DETAIL_CHARACTERS_MAX: Final = 500

@@ -9,6 +9,7 @@ written beside those of the pipeline, which has found the same records undecodab
 back, each would come twice.
 """
 
+import contextlib
 import datetime as dt
 import hashlib
 import json
@@ -16,11 +17,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from headwater.base.errors import HeadwaterError
+from headwater.streams.connecting import connect
 from headwater.streams.running import definitions
 from headwater.streams.running.checkpoints import NAME_MAX, Checkpoint, data_directory
 from headwater.streams.running.driver import Driver
 from headwater.streams.running.errors import BackfillUnfinishedError, DefinitionError
-from headwater.streams.running.pipeline import Letters, Pipeline
+from headwater.streams.running.pipeline import Letters, Pipeline, Topic
+from headwater.streams.sink.marker_log import forget_query
+from headwater.streams.sink.options import sink_options
 
 _START = "backfill.json"
 # Enough of both names to be known by, and room for what lies between them.
@@ -92,13 +97,23 @@ def backfill(
 
     driver = Driver([pipeline], data=data, file=path, once=True, on_batch=hear)
     driver.start().wait()
+    query_id = checkpoint.query_id()
     checkpoint.remove()
+    if query_id is not None:
+        _forget(pipeline.target, query_id)
     return Backfilled(
         original,
         sum(int(each["rows"]) for each in batches),
         len(batches),
         sum(int(each["undecodable"]) for each in batches),
     )
+
+
+def _forget(target: Topic, query_id: str) -> None:
+    """Let the broker forget a query that has ended; what it does not is in nobody's way."""
+    options = sink_options({**target.options, "topic": target.name})
+    with contextlib.suppress(HeadwaterError), connect(options.bootstrap, options.client) as cluster:
+        forget_query(cluster, query_id)
 
 
 def checkpoint_name(pipeline: str, into: str) -> str:

@@ -15,11 +15,11 @@ from headwater.base.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.delivery.client import admin
 from headwater.delivery.client.cluster import Cluster
 from headwater.delivery.client.producer import Producer
+from headwater.streams.formats.letters import COUNTS, DEAD
 
 TOPIC: Final = "__hw_progress"
 # A console shows hours, not weeks.
 _CONFIGS = {"retention.ms": str(86_400_000), "cleanup.policy": "delete"}
-_COUNTS = "headwater.decode."
 _RATES = ("processedRowsPerSecond", "inputRowsPerSecond")
 _RETRY_AFTER_S = 10.0
 _LOG = logging.getLogger(__name__)
@@ -88,9 +88,9 @@ def _sum_rates(sources: list[Mapping[str, Any]], name: str) -> float:
 
 def _undecodable(observed: Mapping[str, Any]) -> int:
     return sum(
-        int(_named(metrics).get("undecodable") or 0)
+        int(_named(metrics).get(DEAD) or 0)
         for name, metrics in observed.items()
-        if name.startswith(_COUNTS) and isinstance(metrics, dict)
+        if name.startswith(COUNTS) and isinstance(metrics, dict)
     )
 
 

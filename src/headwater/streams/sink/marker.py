@@ -20,7 +20,7 @@ log is read as it lies, and the ends of transactions that stand in it decide.
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
@@ -173,15 +173,12 @@ class MarkerScan:
             MarkerError: A committed record of the key is no marker.
             CorruptRecordError: A batch is damaged.
         """
-        with contextlib.suppress(TruncatedBatchError):  # it comes whole with the next fetch
-            for pos, header in scan(records):
-                if header.last_offset < self.next_offset:
-                    continue
-                if header.is_control:
-                    self._end(header.producer_id, iterate(records, pos))
-                else:
-                    self._read(header, iterate(records, pos))
-                self.next_offset = header.next_offset
+        for header, batch in _batches_from(self.next_offset, records):
+            if header.is_control:
+                self._end(header.producer_id, batch)
+            else:
+                self._read(header, batch)
+            self.next_offset = header.next_offset
         return self
 
     def _read(self, header: BatchHeader, batch: list[Record]) -> None:
@@ -221,15 +218,18 @@ class KeyScan:
 
     def take(self, records: BytesLike) -> Self:
         """Go on with the batches that follow; the last may be cut off."""
-        with contextlib.suppress(TruncatedBatchError):  # it comes whole with the next fetch
-            for pos, header in scan(records):
-                if header.last_offset < self.next_offset:
-                    continue
-                for record in [] if header.is_control else iterate(records, pos):
-                    if (record.key or b"").startswith(self._prefix):
-                        self._note(record.key or b"", is_tombstone=record.value is None)
-                self.next_offset = header.next_offset
+        for header, batch in _batches_from(self.next_offset, records):
+            for record in [] if header.is_control else batch:
+                key = record.key or b""
+                if key.startswith(self._prefix):
+                    self.keys.discard(key) if record.value is None else self.keys.add(key)
+            self.next_offset = header.next_offset
         return self
 
-    def _note(self, key: bytes, *, is_tombstone: bool) -> None:
-        self.keys.discard(key) if is_tombstone else self.keys.add(key)
+
+def _batches_from(offset: int, records: BytesLike) -> Iterator[tuple[BatchHeader, list[Record]]]:
+    """Yield the batches that hold something from the offset on; one that is cut off comes later."""
+    with contextlib.suppress(TruncatedBatchError):
+        for pos, header in scan(records):
+            if header.last_offset >= offset:
+                yield header, iterate(records, pos)
