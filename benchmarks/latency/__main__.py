@@ -1,9 +1,9 @@
 """`make bench-latency`: from topic to topic, by trigger interval, ours beside Spark's own.
 
 This file alone decides which pipelines are measured, for how long, and what becomes a row. Two
-things are measured of each trigger interval. At 1,000 records a second: how long each record is on
-its way. And when there is always more to read: how many rows a second go through in batches as
-large as one interval brings at 200,000 rows a second.
+things are measured of each trigger interval. At 1,000 records a second, 200 in Real-Time Mode: how
+long each record is on its way. And when there is always more to read: how many rows a second go
+through in batches as large as one interval brings at 200,000 rows a second.
 
 Ours writes each batch in one transaction, exactly once. Spark's own sink writes at least once: its
 readers need not wait for the end of a batch, and it may write a batch twice. Real-Time Mode is
@@ -35,6 +35,10 @@ _PARTITIONS = 2
 # The JVM compiles what runs often; the first seconds of a query are slower than those that follow.
 _SETTLE_S = 2.0
 _WINDOW_S = 4.0
+_RECORDS_PER_S = 1_000
+# Each record is a request and a sync of its own here, and again on its way out: at a thousand a
+# second Apache Kafka does not keep up, and what is measured is its backlog.
+_REAL_TIME_RECORDS_PER_S = 200
 _ROWS_PER_S = 200_000
 # Batches counted, by interval: about as many seconds of each, and one more before them.
 _BATCHES = {0.1: 10, 0.5: 6, 1.0: 4, 2.0: 2, 5.0: 1}
@@ -97,7 +101,8 @@ def _steady_ms(
 ) -> list[float]:
     with _topics(bench.broker.port) as (from_topic, to_topic):
         route = Route(connector, bench.bootstrap, from_topic, to_topic)
-        return _measure(route, pipelines.steady(bench.spark, route, interval_s), window)
+        query = pipelines.steady(bench.spark, route, interval_s)
+        return _measure(route, query, window, _RECORDS_PER_S)
 
 
 def _real_time(bench: Bench, figures: Figures, arguments: argparse.Namespace) -> None:
@@ -107,13 +112,16 @@ def _real_time(bench: Bench, figures: Figures, arguments: argparse.Namespace) ->
     window = _window(0, arguments.scale)
     with closing_broker(Kafka(bench.folder / "kafka")) as kafka:
         kafka.start()
-        for round_no in range(arguments.rounds):
+        # A broker in Java is slow at first, too: the first round is for practice.
+        for round_no in range(-1, arguments.rounds):
             columns = ((OURS, bench.broker.port), (THEIRS, kafka.port))
             for column, port in columns if round_no % 2 else reversed(columns):
                 with _topics(port) as (from_topic, to_topic):
                     route = Route(THEIRS, f"127.0.0.1:{port}", from_topic, to_topic)
                     query = pipelines.real_time(bench.spark, route)
-                    _note(figures, name, column, _measure(route, query, window))
+                    found = _measure(route, query, window, _REAL_TIME_RECORDS_PER_S)
+                if round_no >= 0:
+                    _note(figures, name, column, found)
     bench.say(name)
 
 
@@ -149,11 +157,11 @@ def _rate(bench: Bench, connector: str, batch_rows: int, count: int) -> float:
 
 
 def _measure(
-    route: Route, query: AbstractContextManager["StreamingQuery"], window: Window
+    route: Route, query: AbstractContextManager["StreamingQuery"], window: Window, per_s: int
 ) -> list[float]:
     with (
         query as started,
-        PacedProducer(route.bootstrap, route.from_topic) as producer,
+        PacedProducer(route.bootstrap, route.from_topic, per_s) as producer,
         Arrivals(route.bootstrap, route.to_topic, _PARTITIONS) as arrivals,
     ):
         return latencies_ms(producer, arrivals, window, lambda: pipelines.check(started))

@@ -16,8 +16,6 @@ from typing import NamedTuple, Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
-# Each record is a request and a sync of its own in Real-Time Mode; no broker is at its limit here.
-RECORDS_PER_S = 1_000
 # Fine enough beside a trigger of 100 ms, and coarse enough for a sleeping thread to keep.
 _STEP_S = 0.005
 _STAMP = struct.Struct(">q")
@@ -35,10 +33,11 @@ class Window(NamedTuple):
 class PacedProducer:
     """A thread that sends records of 100 bytes, each with the time it was sent at."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topic: str, per_s: int) -> None:
         # Its own waiting would be part of every figure.
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": "0"})
         self._topic = topic
+        self._per_s = per_s
         self._sent_ns: list[int] = []
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="paced-producer")
@@ -66,7 +65,7 @@ class PacedProducer:
     def _run(self) -> None:
         began = time.monotonic()
         while not self._end.wait(_STEP_S):
-            owed = int((time.monotonic() - began) * RECORDS_PER_S) - len(self._sent_ns)
+            owed = int((time.monotonic() - began) * self._per_s) - len(self._sent_ns)
             for _ in range(owed):
                 sent_ns = time.monotonic_ns()
                 self._sent_ns.append(sent_ns)

@@ -4,7 +4,7 @@ This file alone decides what counts as having ended well.
 """
 
 from pyspark.errors import PySparkException
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 
 def maybe_error(query: StreamingQuery, within_s: int) -> str | None:

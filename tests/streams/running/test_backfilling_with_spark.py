@@ -15,6 +15,7 @@ from headwater.streams.running.errors import (
     DefinitionError,
     PipelineFailedError,
 )
+from headwater.streams.sink.marker import MARKER_TOPIC
 from headwater.testing.broker import EmbeddedBroker
 from tests.streams.brokers import HEADWATER, Broker
 
@@ -61,6 +62,11 @@ class Shop:
     def ids(self, topic: str) -> list[int]:
         return [json.loads(value or b"")["id"] for value in self.broker.values(topic)]
 
+    def queries_in_mind(self) -> set[bytes | None]:
+        """Of which queries the sink has a marker."""
+        markers = {each.key(): each.value() for each in self.broker.read(MARKER_TOPIC)}
+        return {key for key, value in markers.items() if value is not None}
+
     def backfill(self, wish: str, *, from_ms: int = 0, dead_letters: str | None = None) -> object:
         return backfill(
             self.file(wish),
@@ -92,7 +98,10 @@ def test_dead_letters_stay_out_of_the_pipelines_own_topic(shop: Shop) -> None:
     # The plan reads the source once for rows and once for letters; Spark itself counts ten.
     assert [sum(each) for each in zip(*heard, strict=True)] == [5, 1]
 
+    in_mind = shop.queries_in_mind()
+    assert in_mind
     assert shop.backfill(wish) == (NAME, 5, 1, 1)
+    assert shop.queries_in_mind() == in_mind, "one that is finished needs no marker"
     assert shop.ids(shop.again) == [1, 2, 3, 5]
     assert len(shop.broker.read(shop.letters)) == 1
     assert shop.ids(shop.written) == [1, 2, 3, 5]
