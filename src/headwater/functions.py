@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from headwater.streams.formats.dead_letters import with_dead_letters
     from headwater.streams.formats.json import json, to_json
     from headwater.streams.formats.protobuf import protobuf, to_protobuf
+    from headwater.streams.time.true_time import true_time
 
 __all__ = [
     "avro",
@@ -19,6 +20,7 @@ __all__ = [
     "to_avro",
     "to_json",
     "to_protobuf",
+    "true_time",
     "with_dead_letters",
 ]
 
@@ -30,6 +32,7 @@ _HOMES = {
     "to_avro": f"{_FORMATS}.avro",
     "to_json": f"{_FORMATS}.json",
     "to_protobuf": f"{_FORMATS}.protobuf",
+    "true_time": "headwater.streams.time.true_time",
     "with_dead_letters": f"{_FORMATS}.dead_letters",
 }
 
