@@ -29,7 +29,7 @@ SOURCE = (
     "timestampType int, headers array<struct<key: string, value: binary>>"
 )
 NOON = dt.datetime(2026, 11, 15, 12, 0, tzinfo=dt.UTC)
-ORDER = "id bigint not null, qty int, at timestamp"
+ORDER = "id bigint not null, qty int, at timestamp, price double"
 _numbers = itertools.count(1)
 
 
@@ -60,10 +60,13 @@ REFUSED = {
     b'[{"id": 1}]': "WRONG_TYPE",
     b"5": "WRONG_TYPE",
     b'{"id": "x"}': "WRONG_TYPE",
+    b'{"id": 1, "price": {"amount": 2}}': "WRONG_TYPE",
     b'{"id": 1, "qty": 99999999999}': "WRONG_TYPE",
     b'{"id": 1, "at": "noon"}': "WRONG_TYPE",
     b'{"qty": 1}': "MISSING_FIELD",
     b'{"id": null}': "MISSING_FIELD",
+    # Spark reads this; what Python reads to tell about it has its limit.
+    b'{"more": ' + b"[" * 995 + b"]" * 995 + b"}": "MISSING_FIELD",
 }
 TAKEN = {
     b'{"id": 1}': (1, None, None),
@@ -81,11 +84,23 @@ def test_json_is_one_document_or_refused(spark: SparkSession) -> None:
     assert [(row.id, row.qty, row.at) for row in good] == list(TAKEN.values())
     assert kept[0].asDict().keys() == {
         *("key", "topic", "partition", "offset", "timestamp", "timestampType", "headers"),
-        *("id", "qty", "at", "_error"),
+        *("id", "qty", "at", "price", "_error"),
     }
     dropped = frame.transform(hf.json(ORDER, mode="drop"))
     assert dropped.count() == len(TAKEN)
     assert "_error" not in dropped.columns
+
+
+@pytest.mark.parametrize("kind", ["binary", "string"])
+def test_every_refused_record_becomes_a_letter(spark: SparkSession, kind: str) -> None:
+    frame = source(spark, *REFUSED).withColumn("value", F.col("value").cast(kind))
+    rows = frame.transform(hf.json(ORDER, dead_letters="dlq")).transform(hf.to_json("id"))
+    letters = hf.with_dead_letters(rows, topic="out").collect()
+    assert {row.topic for row in letters} == {"dlq"}
+    # A text that is no UTF-8 is no text; Spark writes something else in its place.
+    expected = [value for value, why in REFUSED.items() if kind == "binary" or why != "NOT_UTF8"]
+    assert {bytes(row.value) for row in letters} >= set(expected)
+    assert len(letters) == len(REFUSED)
 
 
 def test_json_behind_the_bytes_of_a_registry(spark: SparkSession) -> None:

@@ -1,5 +1,7 @@
 """What is told of records that are not the JSON they should be."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,6 +40,8 @@ SCHEMA = (
         (b'{"qty": 1.5}', "WRONG_TYPE: qty should be integer: '1.5'"),
         (b'{"ok": 1}', "WRONG_TYPE: ok should be boolean: '1'"),
         (b'{"price": "x"}', "WRONG_TYPE: price should be double"),
+        (b'{"price": {"amount": 1}}', "WRONG_TYPE: price should be double"),
+        (b'{"price": [1]}', "WRONG_TYPE: price should be double"),
         (b'{"at": "noon"}', "WRONG_TYPE: at should be timestamp"),
         (b'{"at": "2026-01-01", "qty": []}', "WRONG_TYPE: qty should be integer"),
         (b'{"tags": [1, 2, "c"]}', "WRONG_TYPE: tags[2] should be integer"),
@@ -68,5 +72,29 @@ def test_anything_gets_a_reason(value: bytes) -> None:
     }
 
 
-def test_depth_is_no_harm() -> None:
-    assert why(b"[" * 200_000, SCHEMA, "NOT_JSON").startswith("NOT_JSON")
+DOCUMENTS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=5,
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from([field["name"] for field in SCHEMA["fields"]]), DOCUMENTS),
+    st.sampled_from(["WRONG_TYPE", "MISSING_FIELD"]),
+)
+def test_any_document_gets_a_reason(document: dict[str, object], kind: str) -> None:
+    assert why(json.dumps(document).encode(), SCHEMA, kind)
+
+
+@pytest.mark.parametrize("kind", ["NOT_JSON", "WRONG_TYPE", "MISSING_FIELD"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"[" * 200_000,
+        b'{"tags": ' + b"[" * 990 + b"]" * 990 + b"}",
+        b'{"qty": 1%s}' % (b"0" * 5_000),
+    ],
+)
+def test_neither_depth_nor_length_is_any_harm(value: bytes, kind: str) -> None:
+    assert why(value, SCHEMA, kind).partition(":")[0] in {kind, "NOT_JSON"}

@@ -177,11 +177,10 @@ def _explained(
     head_bytes = HEAD_BYTES if framed else 0
     for batch in batches:
         at = batch.schema.get_field_index(ERROR)
-        pairs = zip(batch.column(column).to_pylist(), batch.column(at).to_pylist(), strict=True)
+        # Texts are decoded as bytes are.
+        values = batch.column(column).cast(pa.binary()).to_pylist()
         reasons = [
-            why_not_framed(bytes(value))
-            if kind == NOT_FRAMED
-            else why(bytes(value)[head_bytes:], schema, kind)
-            for value, kind in pairs
+            why_not_framed(value) if kind == NOT_FRAMED else why(value[head_bytes:], schema, kind)
+            for value, kind in zip(values, batch.column(at).to_pylist(), strict=True)
         ]
         yield batch.set_column(at, batch.schema.field(at), pa.array(reasons, pa.string()))

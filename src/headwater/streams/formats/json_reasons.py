@@ -36,8 +36,13 @@ def why(value: bytes, schema: SparkType, kind: str) -> str:
         schema: What was wanted.
         kind: What Spark has found.
     """
-    if kind == MISSING_FIELD:
-        return reason(kind, f"{_missing(value, schema)} is missing or null")
+    try:
+        return _why(value, schema, kind)
+    except RecursionError:
+        return reason(kind, "nested too deeply to be looked at")
+
+
+def _why(value: bytes, schema: SparkType, kind: str) -> str:
     try:
         text = value.decode()
     except UnicodeDecodeError as error:
@@ -48,8 +53,8 @@ def why(value: bytes, schema: SparkType, kind: str) -> str:
         return reason(NOT_JSON, f"{error.msg} at character {error.pos}: {_shown(text)}")
     except ValueError as error:
         return reason(NOT_JSON, str(error))
-    except RecursionError:
-        return reason(NOT_JSON, "nested too deeply")
+    if kind == MISSING_FIELD:
+        return reason(kind, f"{_missing(document, schema) or _ROOT} is missing or null")
     return reason(kind, _mismatch(document, schema, "") or f"does not fit: {_shown(text)}")
 
 
@@ -62,11 +67,11 @@ def _shown(text: str) -> str:
     return repr(short) + ("..." if len(text) > len(short) else "")
 
 
-def _missing(value: bytes, schema: SparkType) -> str:
+def _missing(document: Any, schema: SparkType) -> str:  # noqa: ANN401 - any JSON
     assert isinstance(schema, Mapping)
-    document = json.loads(value)
     names = [field["name"] for field in schema["fields"] if not field["nullable"]]
-    return ", ".join(name for name in names if document.get(name) is None)
+    found = document if isinstance(document, dict) else {}
+    return ", ".join(name for name in names if found.get(name) is None)
 
 
 def _mismatch(found: Any, wanted: SparkType, path: str) -> str:  # noqa: ANN401 - any JSON
@@ -82,7 +87,9 @@ def _mismatch(found: Any, wanted: SparkType, path: str) -> str:  # noqa: ANN401 
     elif wanted == "boolean":
         is_right = isinstance(found, bool)
     elif wanted in {"float", "double"}:
-        is_right = type(found) in {int, float} or found in {"NaN", "Infinity", "-Infinity"}
+        # Spark takes these texts for numbers; a list or an object is no member of any set.
+        is_text = isinstance(found, str) and found in {"NaN", "Infinity", "-Infinity"}
+        is_right = is_text or type(found) in {int, float}
     elif wanted in {"timestamp", "timestamp_ntz", "date"}:
         # Which texts are times is Spark's affair; that this one is not, it has said already.
         is_right = False
