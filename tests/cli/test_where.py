@@ -1,8 +1,10 @@
 """`--where`, held against SQLite on random conditions and records."""
 
 import json
+import re
 import sqlite3
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -11,6 +13,8 @@ from hypothesis import strategies as st
 
 from headwater.cli.where import compile_where
 from headwater.delivery.client.consumer import Message
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
 
 
 def message(
@@ -251,6 +255,7 @@ def test_bytes_that_are_no_text_can_be_searched() -> None:
         ("vlue = 1", "no 'vlue'"),
         ("topic.x = 1", "no 'topic.x'"),
         ("headers = 'x'", "no 'headers'"),
+        ("headers.x-error = 'x'", r"or headers\['a-name'\]"),
         ("select 1", "not supported"),
         ("value.a = 1; drop table x", "not supported"),
         ("exists (select 1)", "not supported"),
@@ -268,3 +273,10 @@ def test_what_cannot_be_understood_is_refused(where: str, complaint: str) -> Non
     assert complaint in refused.value.message
     assert "\x1b" not in refused.value.message
     assert "class" not in refused.value.message, "the parser's own words are not the user's"
+
+
+def test_what_the_reference_shows_can_be_read() -> None:
+    shown = re.findall(r"""--where (["'])(.+?)\1""", REFERENCE.read_text())
+    assert len(shown) > 2
+    for _, where in shown:
+        compile_where(where)

@@ -98,7 +98,14 @@ def test_a_stream_begins_where_it_is_told(given: dict[str, str], bound: Bound) -
 
 @pytest.mark.parametrize(
     "text,expected_ms",
-    [("15m", 900_000), ("30 seconds", 30_000), ("250", 250), ("250ms", 250), ("2 h", 7_200_000)],
+    [
+        ("15m", 900_000),
+        ("30 seconds", 30_000),
+        ("250", 250),
+        ("250ms", 250),
+        ("2 h", 7_200_000),
+        ("0s", 0),
+    ],
 )
 def test_times_are_written_as_in_spark(text: str, expected_ms: int) -> None:
     assert stream(ONE, maxTriggerDelay=text).trigger_delay_ms == expected_ms

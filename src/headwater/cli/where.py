@@ -4,7 +4,7 @@ This file alone decides what a condition means: Spark's grammar, SQL's three tru
 field is NULL, and only TRUE lets a record through), fields of JSON keys and values by dots.
 
     key, value              as text; key.a.b and value.a.b[0] when they hold JSON
-    headers.x               the last header of that name, as text
+    headers.x               the last header of that name, as text; headers['a-b'] is one, too
     topic, partition, offset
     timestamp               milliseconds; compares with '2026-11-15T10:00' too
 
@@ -111,8 +111,8 @@ def _column(path: Sequence[str | int]) -> Evaluate:
         return _PLAIN_COLUMNS[column]
     shown = ".".join(map(str, path))
     raise click.UsageError(
-        f"--where: a record has no {shown!r}; there are key, value, value.FIELD, headers.NAME, "
-        "topic, partition, offset, timestamp (texts stand in 'single quotes')"
+        f"--where: a record has no {shown!r}; there are key, value, value.FIELD, headers.NAME or "
+        "headers['a-name'], topic, partition, offset, timestamp (texts stand in 'single quotes')"
     )
 
 

@@ -173,6 +173,7 @@ def source_options(
             f"minOffsetsPerTrigger = {offsets_min} is above maxOffsetsPerTrigger = {offsets_max}",
             hint="no batch could ever have so many",
         )
+    trigger_delay_ms = _optional(texts, "maxTriggerDelay", _duration_ms)
     return SourceOptions(
         bootstrap=_bootstrap_of(texts, os.environ if environment is None else environment),
         client=client,
@@ -184,8 +185,10 @@ def source_options(
         ),
         offsets_max=offsets_max,
         offsets_min=offsets_min,
-        trigger_delay_ms=_optional(texts, "maxTriggerDelay", _duration_ms)
-        or _DEFAULT_TRIGGER_DELAY_MS,
+        # As in Spark's own source, 0 is a time: no batch waits.
+        trigger_delay_ms=(
+            _DEFAULT_TRIGGER_DELAY_MS if trigger_delay_ms is None else trigger_delay_ms
+        ),
         partitions_min=_optional(texts, "minPartitions", _positive),
         records_max=_optional(texts, "maxRecordsPerPartition", _positive),
         fail_on_data_loss=_flag(texts, "failOnDataLoss", default=True),

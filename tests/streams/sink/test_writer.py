@@ -247,6 +247,7 @@ def test_a_batch_that_takes_too_long_says_what_to_set(
 
     assert "maxOffsetsPerTrigger" in caught.value.hint
     assert "kafka.transaction.timeout.ms" in caught.value.hint
+    query.writer = HeadwaterStreamWriter(sink_options({"bootstrap": broker.bootstrap}))
     query.commit("b", 0, "first")
     assert query.written() == [b"first"]
 

@@ -119,9 +119,14 @@ def remove_before(broker: Broker, topic: str, offset: int) -> None:
     admin.delete_records([place])[place].result(WITHIN_S)
 
 
-def recreate(broker: Broker, topic: str, *, partitions: int = 1) -> None:
+def delete(broker: Broker, topic: str) -> None:
+    """Delete a topic and wait until the broker does not know it any more."""
     broker.delete(topic)
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     while topic in admin.list_topics(timeout=WITHIN_S).topics:
         pass
+
+
+def recreate(broker: Broker, topic: str, *, partitions: int = 1) -> None:
+    delete(broker, topic)
     broker.create(topic, partitions=partitions)

@@ -9,13 +9,18 @@ from pathlib import Path
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from headwater.base.clock import Clock
+from headwater.delivery.client.cluster import Cluster
 from headwater.delivery.client.errors import BrokerUnreachableError
 from headwater.streams.errors import TopicRecreatedError
+from headwater.streams.source import stream_reader
+from headwater.streams.source.progress import Progress
 from headwater.testing.broker import EmbeddedBroker
 from tests.streams.brokers import HEADWATER, Broker
 from tests.streams.source.driving import EARLIEST, Query, pairs, texts, values
 
 IMPATIENT = {"kafka.request.timeout.ms": "1000"}
+PATIENT = {"kafka.request.timeout.ms": "30000"}
 
 
 @pytest.fixture
@@ -103,10 +108,23 @@ def test_a_broker_that_was_never_there_is_named(single: str) -> None:
 
 
 def test_the_mirror_never_holds_up_a_query_for_long(
-    mortal: EmbeddedBroker, broker: Broker, single: str, caplog: pytest.LogCaptureFixture
+    mortal: EmbeddedBroker,
+    broker: Broker,
+    single: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    patiences_s: list[float] = []
+
+    class Watched(Progress):
+        def __init__(self, cluster: Cluster, clock: Clock) -> None:
+            patiences_s.append(cluster.timeout_s)
+            super().__init__(cluster, clock)
+
+    monkeypatch.setattr(stream_reader, "Progress", Watched)
     broker.send(single, pairs(0, 5))
-    query = Query(broker, {"subscribe": single, **EARLIEST, **IMPATIENT})
+    query = Query(broker, {"subscribe": single, **EARLIEST, **PATIENT})
+    assert patiences_s == [3.0], "of the 30 s that the client has"
     end = query.reader.latestOffset(json.loads(query.start()), ReadAllAvailable())
     mortal.stop()
     query.reader.commit(end)

@@ -7,6 +7,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from headwater.streams.errors import CheckpointError, DataLossError, TopicRecreatedError
+from headwater.streams.source.offsets import make_offsets
 from tests.streams.brokers import Broker
 from tests.streams.source.driving import (
     EARLIEST,
@@ -114,6 +115,26 @@ def test_a_log_that_has_lost_its_end_is_an_error_or_left_out(
     assert any("failOnDataLoss" in note for note in caught.value.__notes__)
     lenient = stream({**options, **GO_ON})
     assert values(lenient.rows(start, end)) == texts(0, 5)
+
+
+def test_a_repeated_batch_behind_the_end_of_the_log_is_an_error_or_left_out(
+    broker: Broker, single: str, stream: Streams, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.send(single, pairs(0, 5))
+    query = stream({"subscribe": single, **EARLIEST})
+    query.all()
+    ids = {single: json.loads(query.ends[-1])["topics"][single]["id"]}
+    start, end = (
+        json.dumps(make_offsets({(single, 0): offset}, ids).as_json()) for offset in (8, 10)
+    )
+    with pytest.raises(
+        DataLossError, match="the next record is 8, but the log ends at 5"
+    ) as caught:
+        query.rows(start, end)
+    assert any("the broker has lost records" in note for note in caught.value.__notes__)
+    lenient = stream({"subscribe": single, **EARLIEST, **GO_ON})
+    assert lenient.rows(start, end) == []
+    assert "the next record is 8, but the log ends at 5" in caplog.text
 
 
 def test_a_checkpoint_of_another_source_is_named(

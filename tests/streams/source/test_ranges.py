@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -99,6 +100,18 @@ def test_cut_ranges_hold_the_same_offsets_once(
     assert not joined
     if partitions_min is not None:
         assert len(cut) >= min(partitions_min, sum(each.span for each in whole))
+
+
+@pytest.mark.parametrize("asked", [{"records_max": 1}, {"partitions_min": 1000}])
+def test_all_partitions_share_the_number_of_ranges(
+    monkeypatch: pytest.MonkeyPatch, asked: dict[str, int]
+) -> None:
+    monkeypatch.setattr("headwater.streams.source.ranges._RANGES_MAX", 12)
+    whole = [Range("a", "id", number, 5, 5 + span) for number, span in enumerate((300, 100, 1))]
+    counts = Counter(each.partition for each in split(whole, **asked))
+    assert counts == {0: 8, 1: 3, 2: 1}
+    many = [Range("a", "id", number, 0, 9) for number in range(20)]
+    assert split(many, **asked) == many
 
 
 @given(

@@ -97,7 +97,7 @@ class CompactedTopic:
                 raise ForgetfulTopicError(
                     f"{self.name} has cleanup.policy = {config.value}, so it would forget what was "
                     "written, and that would be written twice",
-                    hint=f"headwater topic alter {self.name} --config cleanup.policy=compact",
+                    hint=f"headwater topic config {self.name} cleanup.policy=compact",
                 )
 
     def _configs(self) -> list[admin.Config]:

@@ -6,14 +6,15 @@ goes to the driver, by an outbox that takes batches as they are finished: rows a
 not.
 """
 
+import itertools
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.base.record.records import Record, build_batch
+from headwater.base.record.records import Header, Record, build_batch
 from headwater.delivery.client.cluster import Cluster
 from headwater.streams.formats import letters
 from headwater.streams.sink.connections import lent_cluster
@@ -129,11 +130,11 @@ class _Task:
                 "oversized = deadLetter and a deadLetterTopic",
             )
         limits = self._limits_of(dead_letter_topic)
-        bytes_max = _smaller(self._options.record_bytes_max, limits.batch_bytes_max)
+        bytes_max = limits.batch_bytes_max or self._options.record_bytes_max
         # Letters of one topic are together; whoever reads them has few.
         place = (dead_letter_topic, 0)
         for record in oversized:
-            letter = self._letter(record, limits.batch_bytes_max or bytes_max)
+            letter = self._letter(record, bytes_max)
             self._outbox.add(place, bytes(build_batch([letter])))
 
     def _said_of(self, record: Oversized) -> str:
@@ -146,14 +147,21 @@ class _Task:
 
     def _letter(self, record: Oversized, bytes_max: int) -> Record:
         said = self._said_of(record)
-        key, value = record.key, record.value
+        key, value, kept = record.key, record.value, record.headers
         if record.size_bytes + _LETTER_OVERHEAD_BYTES > bytes_max:
             said += f"; only the first {_CUT_BYTES} bytes of it are here"
             key = key and key[:_CUT_BYTES]
             value = value and value[:_CUT_BYTES]
+            kept = _first_headers(kept)
         reason = letters.reason(OVERSIZED, said)
-        headers = letters.headers_of((*record.place, -1), record.timestamp, reason, "")
-        return Record(0, self._now_ms, key, value, headers)
+        own = letters.headers_of((*record.place, -1), record.timestamp, reason, "")
+        return Record(0, self._now_ms, key, value, [*kept, *own])
+
+
+def _first_headers(headers: Sequence[Header]) -> list[Header]:
+    """Return as many headers as may be kept of a record that is cut; each is whole."""
+    ends = itertools.accumulate(len(name.encode()) + len(value or b"") for name, value in headers)
+    return [each for each, end in zip(headers, ends, strict=True) if end <= _CUT_BYTES]
 
 
 def _smaller(wanted: int, allowed: int | None) -> int:

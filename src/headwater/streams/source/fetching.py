@@ -19,7 +19,7 @@ from headwater.delivery.client.errors import TopicReplacedError
 from headwater.streams.connecting import connect
 from headwater.streams.errors import DataLossError, TopicRecreatedError
 from headwater.streams.options import SourceOptions
-from headwater.streams.source.ranges import Range
+from headwater.streams.source.ranges import Range, fell_off, log_shrank
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,20 +115,20 @@ class _Reading:
     def _after_loss(self, offset: int) -> int:
         """Return where to go on, behind the records that are gone."""
         end = self._wanted.end
-        first = self._cluster.retrying(
-            lambda: admin.list_offsets(self._cluster, {self._place: admin.EARLIEST})[self._place],
+        first = self._edge(admin.EARLIEST)
+        if first > offset:
+            follows = min(first, end)
+            self._lose(fell_off(self._place, offset, follows))
+            return follows
+        self._lose(log_shrank(self._place, offset, self._edge(admin.LATEST)))
+        return end
+
+    def _edge(self, which: int) -> int:
+        """Return where the log begins or ends."""
+        return self._cluster.retrying(
+            lambda: admin.list_offsets(self._cluster, {self._place: which})[self._place],
             passes=is_retriable_or_broken,
         )
-        follows = min(first, end) if first > offset else end
-        self._lose(
-            DataLossError(
-                f"{self._name}: records {offset} to {follows - 1} were removed before they were "
-                "read",
-                hint="give the topic a longer retention.ms; or, to go on without them: "
-                ".option('failOnDataLoss', 'false')",
-            )
-        )
-        return follows
 
     def _lose(self, loss: DataLossError) -> None:
         if self._options.fail_on_data_loss:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from headwater.streams.errors import CheckpointError, DataLossError, TopicRecreatedError
 from headwater.streams.source.offsets import Offsets, Place, make_offsets
 
-# Above so many ranges the driver plans longer than the tasks run.
+# Of all partitions together: above so many the driver plans longer than the tasks run.
 _RANGES_MAX = 100_000
 
 
@@ -101,10 +101,10 @@ def locate(start: Offsets, available: Available) -> Located:
             continue
         offset = known[place]
         if offset < first:
-            losses.append(_fell_off(place, offset, first))
+            losses.append(fell_off(place, offset, first))
             positions[place] = moved[place] = first
         elif offset > available.log_ends[place]:
-            losses.append(_log_shrank(place, offset, available.log_ends[place]))
+            losses.append(log_shrank(place, offset, available.log_ends[place]))
             positions[place] = moved[place] = available.log_ends[place]
         else:
             positions[place] = offset
@@ -193,11 +193,12 @@ def split(
 ) -> list[Range]:
     """Cut ranges so that there are enough of them, and none has more offsets than it may.
 
-    The larger a range, the more often it is cut; offsets, order and gaplessness stay.
+    The larger a range, the more often it is cut; offsets, order and gaplessness stay. Where that
+    would make too many of them, they are fewer and larger than asked for.
     """
     whole = sorted(ranges)
     total = sum(each.span for each in whole)
-    cut = []
+    wanted: dict[Place, int] = {}
     for each in whole:
         parts = 1
         if partitions_min is not None and partitions_min > len(whole):
@@ -205,7 +206,12 @@ def split(
         if records_max is not None:
             parts = max(parts, -(-each.span // records_max))
         # At least one offset each, or there would be empty tasks.
-        parts = min(parts, each.span, _RANGES_MAX)
+        wanted[each.topic, each.partition] = min(parts, each.span)
+    # Every partition is read in this batch, however many there are.
+    allowed = share(wanted, max(_RANGES_MAX, len(whole)))
+    cut = []
+    for each in whole:
+        parts = allowed[each.topic, each.partition]
         edges = [each.start + each.span * index // parts for index in range(parts + 1)]
         cut += [
             each._replace(start=first, end=behind) for first, behind in itertools.pairwise(edges)
@@ -241,7 +247,8 @@ def _partition_gone(place: Place) -> DataLossError:
     )
 
 
-def _fell_off(place: Place, offset: int, first: int) -> DataLossError:
+def fell_off(place: Place, offset: int, first: int) -> DataLossError:
+    """Say that the log begins behind a record that was not read yet."""
     return DataLossError(
         f"{place[0]}-{place[1]}: records {offset} to {first - 1} were removed before they were "
         "read",
@@ -249,7 +256,8 @@ def _fell_off(place: Place, offset: int, first: int) -> DataLossError:
     )
 
 
-def _log_shrank(place: Place, offset: int, log_end: int) -> DataLossError:
+def log_shrank(place: Place, offset: int, log_end: int) -> DataLossError:
+    """Say that the log ends before a record that was there."""
     return DataLossError(
         f"{place[0]}-{place[1]}: the next record is {offset}, but the log ends at {log_end}",
         hint="the broker has lost records that it had shown; " + _GO_ON,
