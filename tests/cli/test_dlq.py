@@ -12,9 +12,16 @@ from typing import NamedTuple
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from headwater.base.errors import HeadwaterError
+from headwater.cli import dlq_progress
+from headwater.cli.dlq_letters import dead_letter_topics
 from headwater.cli.dlq_progress import Redriven
 from headwater.cli.errors import Exit
+from headwater.cli.ranges import RangeReader
+from headwater.delivery.client import admin
 from headwater.delivery.client.cluster import Cluster, TopicInfo
+from headwater.delivery.client.consumer import Consumer as OwnConsumer
+from headwater.delivery.client.consumer import Message
 from headwater.streams.formats.letters import Header, headers_of
 from tests.cli.processes import command
 from tests.cli.runner import Runner
@@ -153,7 +160,7 @@ def test_letters_are_shown_with_their_origin(cli: Runner, topics: Topics) -> Non
         (["0:0-1", "1:1", "--reason", "NOT_JSON"], 3),
         (["1:17"], 0),
         (["-n", "2"], 2),
-        (["--waiting"], 7),
+        (["--waiting"], 6),
     ],
 )
 def test_letters_are_chosen(cli: Runner, topics: Topics, chosen: list[str], expected: int) -> None:
@@ -230,6 +237,9 @@ def test_what_was_never_in_a_topic_is_not_sent_back(
 ) -> None:
     oversized = headers_of((topics.original, 0, -1), BASE_MS, "OVERSIZED: 2 MiB", "")
     send(bootstrap, topics.letters, [(b"the beginning of it", oversized)])
+    (counted,) = cli.ok("dlq", "ls", topics.letters, "--json").json()
+    shown = cli.ok("dlq", "show", topics.letters, "--waiting", "--json").json_lines()
+    assert counted["waiting"] == len(shown) == 6
     report = cli.ok("dlq", "redrive", topics.letters, "--all", "--json").json()
     assert (report["redriven"], report["never_in_a_topic"]) == (6, 1)
     (counted,) = cli.ok("dlq", "ls", topics.letters, "--json").json()
@@ -331,6 +341,64 @@ def test_the_newer_of_two_wins(cli: Runner, bootstrap: str, topics: Topics) -> N
     assert json.loads(told)["error"]["code"] in {"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"}
     assert newer["redriven"] + newer["already"] == 6
     assert len(read(bootstrap, topics.original)) == 6
+
+
+class JumpingClock:
+    """A clock on which every look takes ten seconds."""
+
+    def __init__(self) -> None:
+        self._now_s = 0.0
+
+    def monotonic(self) -> float:
+        self._now_s += 10.0
+        return self._now_s
+
+
+def test_what_is_remembered_may_take_long_to_read_while_it_comes(
+    cli: Runner, topics: Topics, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli.ok("dlq", "redrive", topics.letters, "--all")
+    begun = time.monotonic()
+
+    class OneByOne(RangeReader):
+        """Pretends that there are ten records, each a read of its own, and more to come."""
+
+        left, stuck_at = 10, 0
+
+        @property
+        def done(self) -> bool:
+            return self.left == 0
+
+        @property
+        def offsets_left(self) -> int:
+            return self.left
+
+        def read(self, timeout_s: float = 1.0) -> list[Message]:
+            assert time.monotonic() < begun + WAIT_S
+            self.left = max(self.left - 1, self.stuck_at)
+            return []
+
+    monkeypatch.setattr(dlq_progress, "RangeReader", OneByOne)
+    monkeypatch.setattr(dlq_progress, "time", JumpingClock())
+    redriven = Redriven(cluster.topic(topics.letters))
+    redriven.read(cluster, settled=False)
+    monkeypatch.setattr(OneByOne, "stuck_at", 3)
+    with pytest.raises(HeadwaterError, match="a transaction in __hw_redrive has been open for 30"):
+        redriven.read(cluster, settled=False)
+
+
+def test_retention_may_move_on_while_topics_are_looked_for(
+    topics: Topics, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poll = OwnConsumer.poll
+
+    def late(consumer: OwnConsumer, timeout_s: float = 1.0) -> list[Message]:
+        monkeypatch.setattr(OwnConsumer, "poll", poll)
+        admin.delete_records(cluster, {(topics.letters, 0): 1, (topics.letters, 1): 1})
+        return consumer.poll(timeout_s)
+
+    monkeypatch.setattr(OwnConsumer, "poll", late)
+    assert topics.letters in dead_letter_topics(cluster)
 
 
 def test_what_is_remembered_is_small() -> None:

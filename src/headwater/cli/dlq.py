@@ -74,7 +74,7 @@ def ls(*, session: Session, topics: tuple[str, ...], quiet: bool) -> None:
         "headwater dlq show orders.dlq",
         "headwater dlq show orders.dlq --reason NOT_JSON -n 5",
         "headwater dlq show orders.dlq 0:17 0:20-25 --json",
-        "headwater dlq show orders.dlq --waiting --where \"headers.x-pipeline = 'revenue'\"",
+        "headwater dlq show orders.dlq --waiting --where \"headers['x-pipeline'] = 'revenue'\"",
     )
 )
 @click.argument("topic", metavar="TOPIC")
@@ -101,7 +101,7 @@ def show(
     shown = 0
     stopped = False
     for letter in _letters(session, topic, quiet=quiet).read(selection):
-        if waiting and letter.is_redriven:
+        if waiting and not letter.is_waiting:
             continue
         if shown == limit:
             stopped = True
@@ -252,7 +252,7 @@ def _counted(session: Session, topic: str, *, quiet: bool) -> dict[str, Any]:
     for letter in _letters(session, topic, quiet=quiet).read(Selection()):
         numbers = reasons.setdefault(letter.kind, _nothing())
         numbers["letters"] += 1
-        numbers["waiting"] += letter.came_from_a_topic and not letter.is_redriven
+        numbers["waiting"] += letter.is_waiting
         numbers["last_ms"] = max(numbers["last_ms"] or -1, letter.message.timestamp_ms)
         if letter.origin is not None and letter.origin.topic not in numbers["from"]:
             numbers["from"].append(letter.origin.topic)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import click
 
+from headwater.base.errors import ErrorCode, KafkaError
 from headwater.cli import output, positions
 from headwater.cli.dlq_progress import Redriven
 from headwater.cli.options import Session
@@ -37,6 +38,11 @@ class Letter(NamedTuple):
     def came_from_a_topic(self) -> bool:
         """Whether there is a place to send it back to; what a sink could not write has none."""
         return self.origin is not None and self.origin.offset >= 0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it can be sent back and has not been."""
+        return self.came_from_a_topic and not self.is_redriven
 
     @property
     def kind(self) -> str:
@@ -160,10 +166,26 @@ def dead_letter_topics(cluster: Cluster) -> list[str]:
     consumer.assign(_unread(starts, ends, lambda _: True))
     found: dict[str, bool] = {}
     while consumer.positions:
-        for message in consumer.poll():
+        for message in _polled(consumer, cluster):
             found.setdefault(message.topic, maybe_origin(message.headers) is not None)
         consumer.assign(_unread(consumer.positions, ends, lambda place: place[0] not in found))
     return sorted(name for name, is_one in found.items() if is_one)
+
+
+def _polled(consumer: Consumer, cluster: Cluster) -> list[Message]:
+    """Read on; where retention has removed what was to be read, go on behind it."""
+    try:
+        return consumer.poll()
+    except KafkaError as error:
+        if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+            raise
+        at = consumer.positions
+        starts = positions.resolve(cluster, list(at), _BEGINNING).offsets
+        behind = {place: max(offset, starts[place]) for place, offset in at.items()}
+        if behind == at:
+            raise
+        consumer.assign(behind)
+        return []
 
 
 def _unread(

@@ -69,11 +69,13 @@ class Redriven:
         end = positions.resolve_end(cluster, places, latest, read_committed=not settled)
         start = positions.resolve(cluster, places, Position(Kind.EARLIEST))
         reader = RangeReader(cluster, start.offsets, end.offsets, on_loss=lambda _: None)
-        deadline_s = time.monotonic() + cluster.timeout_s
+        left, deadline_s = reader.offsets_left, time.monotonic() + cluster.timeout_s
         while not reader.done:
             for message in reader.read():
                 self._take(message.key or b"", message.value)
-            if time.monotonic() > deadline_s:
+            if reader.offsets_left < left:
+                left, deadline_s = reader.offsets_left, time.monotonic() + cluster.timeout_s
+            elif time.monotonic() > deadline_s:
                 raise HeadwaterError(
                     f"a transaction in {TOPIC} has been open for {cluster.timeout_s:g} s",
                     hint="try again: the broker ends it by itself; who it is: headwater doctor",
