@@ -165,6 +165,16 @@ def test_ctrl_c_ends_it_well(home: Home) -> None:
     assert home.checkpoint.state() == "stopped"
 
 
+def test_a_topic_that_is_not_there_is_told_before_anything_runs(home: Home) -> None:
+    home.file.write_text(FILE.replace('"shouted"', '"shoutd"'))
+    told = finished(home.folder, "run", "pipelines.py", "--once")
+    assert told.returncode == Exit.NOT_FOUND
+    first, second = told.stderr.splitlines()
+    assert first.endswith("topic 'shoutd' not found - did you mean 'shouted'?")
+    assert "headwater topic create shoutd" in second
+    assert not home.checkpoint.exists()
+
+
 def test_to_be_stopped_before_anything_runs_is_no_failure(home: Home) -> None:
     slow = "import pathlib, time; pathlib.Path('begun').touch(); time.sleep(600)"
     home.file.write_text(f"try:\n    {slow}\nexcept Exception:\n    pass\n")

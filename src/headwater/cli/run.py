@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,12 +17,13 @@ import click
 from headwater.base.settings.places import DEFAULT_DATA
 from headwater.cli import output
 from headwater.cli.errors import Exit
-from headwater.cli.options import Session, examples, with_session
+from headwater.cli.options import Session, examples, topic_not_found, with_session
 from headwater.streams.running.checkpoints import DATA_VARIABLE, data_directory
 from headwater.streams.session import BOOTSTRAP_VARIABLE, MASTER_VARIABLE, check_spark
 
 if TYPE_CHECKING:
     from headwater.streams.running.driver import Driver
+    from headwater.streams.running.pipeline import Pipeline
 
 DATA_OPTION = click.option(
     "--data",
@@ -86,6 +88,7 @@ def _run(
 
     path, name = definitions.split(file)
     pipelines = definitions.load(path, name)
+    _check_topics(pipelines)
     view = _View([each.name for each in pipelines], as_json=session.as_json)
     driver = Driver(pipelines, data=data, file=path, every=every, once=once, on_batch=view.hear)
 
@@ -108,6 +111,25 @@ def _run(
         end_spark()
     view.say(f"stopped {names}", {"stopped": [each.name for each in pipelines]})
     return Exit.DONE
+
+
+def _check_topics(pipelines: Sequence["Pipeline"]) -> None:
+    """Refuse what could not be written: a batch would find out midway, in many more words.
+
+    Raises:
+        CommandError: A topic does not exist.
+    """
+    from headwater.streams.connecting import connect  # noqa: PLC0415 - as above
+    from headwater.streams.sink.options import sink_options  # noqa: PLC0415
+
+    for each in pipelines:
+        target = each.wanted_target()
+        options = sink_options({**target.options, "topic": target.name})
+        with connect(options.bootstrap, options.client) as cluster:
+            known = cluster.topics()
+        for topic in each.topics():
+            if topic not in known:
+                raise topic_not_found(topic, known)
 
 
 class _StoppedEarly(BaseException):
