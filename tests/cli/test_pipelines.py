@@ -1,12 +1,16 @@
 """`headwater pipeline`: what is told of and done to pipelines, without Spark."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from headwater.base.disk import RealLock
+from headwater.cli import run_file
 from headwater.cli.errors import Exit
 from headwater.delivery.client.cluster import Cluster
 from headwater.delivery.client.transactor import Transactor
@@ -134,6 +138,26 @@ def test_the_log_as_it_grows(revenue: Checkpoint, tmp_path: Path) -> None:
         process.communicate()
 
 
+def test_a_line_is_not_torn_where_following_begins(revenue: Checkpoint, tmp_path: Path) -> None:
+    with revenue.log.open("a") as log:
+        log.write("half")
+    program = "import sys; from headwater.cli import main; sys.exit(main())"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "pipeline", "logs", "revenue", "-n", "1", "-f"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"line 199\n"
+        with revenue.log.open("a") as log:
+            log.write(" a line\n")
+        assert process.stdout.readline() == b"half a line\n"
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def test_stop_waits_for_the_end(lone_cli: Runner, revenue: Checkpoint, data: Path) -> None:
     driver = drive(data, "polite")
     try:
@@ -158,6 +182,61 @@ def test_stop_does_not_wait_for_ever(lone_cli: Runner, revenue: Checkpoint, data
     finally:
         driver.kill()
         driver.communicate()
+
+
+@pytest.mark.parametrize(
+    "error, expected",
+    [(ProcessLookupError, None), (PermissionError, (Exit.NOT_ALLOWED, "NOT_ALLOWED"))],
+)
+def test_stop_of_a_process_that_is_gone_or_anothers(
+    lone_cli: Runner,
+    revenue: Checkpoint,
+    data: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[OSError],
+    expected: tuple[Exit, str] | None,
+) -> None:
+    driver = drive(data, "polite")
+    kill = os.kill
+
+    def ended_before(pid: int, number: int) -> None:
+        assert (pid, number) == (driver.pid, signal.SIGTERM)
+        kill(pid, signal.SIGKILL)
+        driver.wait()
+        raise error
+
+    monkeypatch.setattr(os, "kill", ended_before)
+    try:
+        result = lone_cli.run("pipeline", "stop", "revenue", "--json")
+    finally:
+        monkeypatch.undo()
+        driver.kill()
+        driver.communicate()
+    if expected is None:
+        assert result.json()["stopped"]
+    else:
+        assert (result.code, result.error()["code"]) == expected
+        assert str(driver.pid) in result.error()["hint"]
+
+
+@pytest.mark.parametrize("name", ["revenue", "new"])
+@pytest.mark.parametrize("state", ["starting", "waiting", "running"])
+def test_stop_of_one_that_up_is_about_to_start(
+    lone_cli: Runner, revenue: Checkpoint, data: Path, name: str, state: str
+) -> None:
+    told = [{"name": "other", "state": "stopped"}, {"name": name, "state": state}]
+    (data / "pipelines.run").write_text(json.dumps(told))
+    left = lone_cli.run("pipeline", "stop", name, "--json")
+    assert left.code == Exit.NOT_FOUND, "word that a killed one has left is not believed"
+    (data / "log").mkdir()
+    lock = RealLock(str(data / "log" / ".lock"))
+    try:
+        run_file.write(str(data), run_file.Running(os.getpid(), "127.0.0.1:9092", 1))
+        result = lone_cli.run("pipeline", "stop", name, "--json")
+    finally:
+        lock.release()
+    assert result.code == Exit.IN_THE_WAY
+    assert "headwater up will start it" in result.error()["message"]
 
 
 def test_reset(lone_cli: Runner, revenue: Checkpoint, data: Path) -> None:

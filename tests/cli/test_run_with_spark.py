@@ -165,6 +165,25 @@ def test_ctrl_c_ends_it_well(home: Home) -> None:
     assert home.checkpoint.state() == "stopped"
 
 
+def test_a_jvm_that_is_killed_is_named(home: Home) -> None:
+    process = subprocess.Popen(
+        command("run", "pipelines.py"), cwd=home.folder, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        home.send("x")
+        home.wait_for(1)
+        children = Path(f"/proc/{process.pid}/task").glob("*/children")
+        for child in " ".join(each.read_text() for each in children).split():
+            os.kill(int(child), signal.SIGKILL)
+        _, said = process.communicate(timeout=WITHIN_S)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == Exit.FAILED, said
+    assert "pipeline 'shout' failed: Spark's JVM has ended" in said
+    assert home.checkpoint.state() == "failed"
+
+
 def test_a_topic_that_is_not_there_is_told_before_anything_runs(home: Home) -> None:
     home.file.write_text(FILE.replace('"shouted"', '"shoutd"'))
     told = finished(home.folder, "run", "pipelines.py", "--once")

@@ -11,16 +11,17 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from headwater.base.errors import HeadwaterError
 from headwater.base.spelling import nearest
-from headwater.cli import output, positions
+from headwater.cli import output, positions, run_file
 from headwater.cli.errors import CommandError, Exit
 from headwater.cli.options import Number, Session, examples, json_option, want_yes, with_session
 from headwater.cli.run import DATA_OPTION, MASTER_OPTION, batch_text, end_spark, prepare
+from headwater.cli.supervisor import read_supervised
 from headwater.streams.running.checkpoints import (
     Checkpoint,
     all_checkpoints,
@@ -28,6 +29,10 @@ from headwater.streams.running.checkpoints import (
     find_checkpoint,
 )
 from headwater.streams.running.errors import PipelineNotFoundError
+from headwater.streams.running.logs import last_lines
+
+if TYPE_CHECKING:
+    from headwater.streams.running.driver import Driver
 
 _LOOK_AGAIN_S = 0.1
 
@@ -141,10 +146,9 @@ def logs(*, name: str, count: int, follow: bool, data: str, as_json: bool) -> No
     path = _find(data, name).log
     position = 0
     if path.exists():
-        text = path.read_bytes()
-        position = len(text)
-        lines = text.decode(errors="replace").splitlines()
-        _print_lines(lines[-count:] if count else [], as_json=as_json)
+        # Who follows gets the line that is being written when it is whole.
+        lines, position = last_lines(path, count, whole=follow)
+        _print_lines(lines, as_json=as_json)
     while follow:
         sys.stdout.flush()
         time.sleep(_LOOK_AGAIN_S)
@@ -193,6 +197,7 @@ def stop(*, name: str, timeout_s: float, data: str, as_json: bool) -> None:
 
     A process that runs several pipelines stops them all.
     """
+    _refuse_if_about_to_start(data, name)
     checkpoint = _find(data, name)
     pid = checkpoint.pid()
     if pid is None:
@@ -202,7 +207,7 @@ def stop(*, name: str, timeout_s: float, data: str, as_json: bool) -> None:
             f"pipeline {name!r} is not running",
             hint=f"how it ended: headwater pipeline status {name}",
         )
-    os.kill(pid, signal.SIGTERM)
+    _terminate(name, pid)
     end_s = time.monotonic() + timeout_s
     while checkpoint.pid() == pid:
         if time.monotonic() > end_s:
@@ -217,6 +222,38 @@ def stop(*, name: str, timeout_s: float, data: str, as_json: bool) -> None:
         output.document({"pipeline": name, "pid": pid, "stopped": True})
     else:
         output.say(f"{name}: stopped")
+
+
+def _refuse_if_about_to_start(data: str, name: str) -> None:
+    """Refuse to call a pipeline stopped that `headwater up` is about to start."""
+    folder = data_directory(data)
+    if run_file.find(str(folder)) is None:
+        return  # one that was killed leaves word of its pipelines behind
+    for each in read_supervised(str(folder)):
+        if each["name"] != name or each["state"] == "stopped":
+            continue
+        if Checkpoint(folder, name).pid() is None:
+            raise CommandError(
+                Exit.IN_THE_WAY,
+                "STARTING",
+                f"pipeline {name!r} is not running now, but headwater up will start it",
+                hint="stop it when it runs, or take it out of headwater.toml and start headwater "
+                "up again",
+            )
+
+
+def _terminate(name: str, pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:
+        pass  # it has ended by itself
+    except PermissionError as error:
+        raise CommandError(
+            Exit.NOT_ALLOWED,
+            "NOT_ALLOWED",
+            f"pipeline {name!r} (pid {pid}) is another user's, and cannot be stopped by you",
+            hint=f"as that user, or as root: kill {pid}",
+        ) from error
 
 
 @pipeline.command(epilog=examples("headwater pipeline reset revenue --yes"))
@@ -305,7 +342,13 @@ def backfill(
     from_ms = position.number if position.kind is positions.Kind.TIME else 0
     try:
         done = backfilling.backfill(
-            path, name, from_ms=from_ms, into=into, dead_letters=dead_letters, data=data
+            path,
+            name,
+            from_ms=from_ms,
+            into=into,
+            dead_letters=dead_letters,
+            data=data,
+            on_driver=_stop_at_sigterm,
         )
     finally:
         end_spark()
@@ -314,3 +357,12 @@ def backfill(
         f"{done.pipeline}: {output.count(done.rows, 'row')} read, written to {into}"
         + (f"; {done.undecodable} could not be decoded" if done.undecodable else ""),
     )
+
+
+def _stop_at_sigterm(driver: "Driver") -> None:
+    def stop(*_: object) -> None:
+        driver.ask_to_stop()
+        # A second one ends us at once.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    signal.signal(signal.SIGTERM, stop)

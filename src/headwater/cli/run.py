@@ -4,6 +4,7 @@ This file alone decides what a person sees of running pipelines and what signals
 they run is the driver's.
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -161,11 +162,14 @@ def prepare(session: Session, *, master: str | None, data: str) -> None:
 
 def end_spark() -> None:
     """End Spark before this process: what it still has to say finds somebody who listens."""
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra, and slow to load
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped] # noqa: PLC0415 - an extra
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - as above, and slow to load
 
-    running = SparkSession.getActiveSession()
-    if running is not None:
-        running.stop()
+    # A JVM that was killed has nothing more to say, and how it ended is told already.
+    with contextlib.suppress(ConnectionError, Py4JError):
+        running = SparkSession.getActiveSession()
+        if running is not None:
+            running.stop()
 
 
 class _View:

@@ -1,6 +1,8 @@
 """Backfills: what they read, where it goes, and what is refused."""
 
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,7 +30,7 @@ orders = (
     .readStream.format("headwater")
     .option("kafka.bootstrap.servers", "{bootstrap}")
     .option("subscribe", "{orders}")
-    .option("startingOffsets", "earliest")
+    {start}
     .option("includeHeaders", "true")
     .option("maxOffsetsPerTrigger", "{at_once}")
     .load()
@@ -43,9 +45,12 @@ NAME = "n" * 100
 class Shop:
     """Orders, of which one is no JSON, and a file with a pipeline for them."""
 
+    NAMES = ("orders", "written", "at_once", "start")
+
     def __init__(self, folder: Path, broker: Broker) -> None:
         self.folder, self.broker = folder, broker
         self.at_once = 5
+        self.start = '.option("startingOffsets", "earliest")'
         self.orders = broker.topic("orders")
         self.written = broker.topic("written")
         self.again = broker.topic("again")
@@ -55,7 +60,7 @@ class Shop:
 
     def file(self, wish: str) -> Path:
         path = self.folder / "pipelines.py"
-        names = {name: getattr(self, name) for name in ("orders", "written", "at_once")}
+        names = {name: getattr(self, name) for name in self.NAMES}
         path.write_text(FILE.format(bootstrap=self.broker.bootstrap, wish=wish, name=NAME, **names))
         return path
 
@@ -67,7 +72,14 @@ class Shop:
         markers = {each.key(): each.value() for each in self.broker.read(MARKER_TOPIC)}
         return {key for key, value in markers.items() if value is not None}
 
-    def backfill(self, wish: str, *, from_ms: int = 0, dead_letters: str | None = None) -> object:
+    def backfill(
+        self,
+        wish: str,
+        *,
+        from_ms: int = 0,
+        dead_letters: str | None = None,
+        on_driver: Callable[[Driver], None] | None = None,
+    ) -> object:
         return backfill(
             self.file(wish),
             None,
@@ -75,6 +87,7 @@ class Shop:
             into=self.again,
             dead_letters=dead_letters,
             data=str(self.folder),
+            on_driver=on_driver,
         )
 
 
@@ -130,6 +143,27 @@ def test_another_start_is_not_mistaken_for_the_first(shop: Shop) -> None:
     assert shop.backfill('mode="drop"') == (NAME, 3, 2, 1)
     assert shop.ids(shop.again) == [1, 2, 3, 5], "what was done is not done again"
     assert not Checkpoint(shop.folder, name).exists()
+
+
+@pytest.mark.parametrize("start", ["", '.option("startingOffsets", "earliest")'])
+def test_it_begins_where_it_is_told_to(shop: Shop, start: str) -> None:
+    """Not at the end, as a source that is told nothing does, and not where the file says."""
+    shop.start = start
+    last_ms = max(each.timestamp()[1] for each in shop.broker.read(shop.orders))
+    while time.time_ns() // 1_000_000 <= last_ms + 1:
+        time.sleep(0.001)
+    shop.broker.send(shop.orders, [(None, b'{"id": 6}')])
+    assert shop.backfill('mode="drop"', from_ms=last_ms + 1) == (NAME, 1, 1, 0)
+    assert shop.ids(shop.again) == [6]
+
+
+def test_one_that_is_stopped_goes_on_where_it_was(shop: Shop) -> None:
+    with pytest.raises(BackfillUnfinishedError, match="was stopped before its end") as raised:
+        shop.backfill('mode="drop"', on_driver=Driver.ask_to_stop)
+    assert "--from @0" in raised.value.hint
+    assert Checkpoint(shop.folder, checkpoint_name(NAME, shop.again)).state() == "stopped"
+    shop.backfill('mode="drop"')
+    assert shop.ids(shop.again) == [1, 2, 3, 5]
 
 
 def test_names_fit_whatever_they_are_made_of() -> None:

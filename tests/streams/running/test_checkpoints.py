@@ -3,8 +3,11 @@
 import errno
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -180,6 +183,73 @@ def test_removed_it_is_unknown(tmp_path: Path, checkpoint: Checkpoint) -> None:
         checkpoint.begin(note(SOURCE))
 
 
+@pytest.mark.parametrize("survivors", range(8))
+def test_a_removal_that_is_cut_off_leaves_no_half(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, survivors: int
+) -> None:
+    """Spark's checkpoint is whole or gone, and while any of it lies there, it can be found."""
+    with checkpoint.locked():
+        checkpoint.begin(note(COUNT, SOURCE))
+        checkpoint.keep_progress({"batch": 7})
+        (checkpoint.folder / "backfill.json").write_text("{}")
+        spark_began(checkpoint)
+    calls = []
+
+    def cut_off(real: Callable[..., None]) -> Callable[..., None]:
+        def called(*given: object, **more: object) -> None:
+            calls.append(given)
+            if len(calls) > survivors:
+                # A folder goes file by file: the first of them has gone.
+                with suppress(OSError):
+                    os.remove(Path(str(given[0]), "metadata"))  # noqa: PTH107 - `unlink` is cut off
+                raise KeyboardInterrupt
+            real(*given, **more)
+
+        return called
+
+    with monkeypatch.context() as killed, suppress(KeyboardInterrupt):
+        killed.setattr(shutil, "rmtree", cut_off(shutil.rmtree))
+        killed.setattr(Path, "unlink", cut_off(Path.unlink))
+        # The order of a folder is anybody's guess; this is the worst.
+        found = Path.iterdir
+        killed.setattr(Path, "iterdir", lambda each: sorted(found(each), key=Path.is_dir))
+        checkpoint.remove()
+    if Path(checkpoint.location).exists():
+        assert Path(checkpoint.location, "metadata").exists()
+        assert (checkpoint.folder / "backfill.json").exists()
+    if any(each.is_dir() for each in checkpoint.folder.glob("*")):
+        assert checkpoint.exists()
+    checkpoint.remove()
+    assert not checkpoint.folder.exists()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]"])
+def test_a_note_that_cannot_be_read_is_no_other_plan(checkpoint: Checkpoint, text: str) -> None:
+    with checkpoint.locked():
+        checkpoint.begin(note(COUNT, SOURCE))
+        spark_began(checkpoint)
+        (checkpoint.folder / "pipeline.json").write_text(text)
+        checkpoint.begin(note(COUNT, SOURCE))
+    assert checkpoint.note().operators == [COUNT, SOURCE]
+
+
+def test_a_note_is_on_the_disk_before_it_has_its_name(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda number: synced.append(named(number)))
+    with checkpoint.locked():
+        checkpoint.begin(note(SOURCE))
+    assert synced == [f"pipeline.{os.getpid()}.tmp"]
+
+
+def named(descriptor: int) -> str:
+    """Return under which name a file lies that is open, with something in it."""
+    status = os.fstat(descriptor)
+    assert status.st_size > 0
+    return Path(f"/proc/self/fd/{descriptor}").readlink().name
+
+
 def test_a_full_disk_refuses_a_start_and_lets_an_end_pass(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,7 +260,7 @@ def test_a_full_disk_refuses_a_start_and_lets_an_end_pass(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         with monkeypatch.context() as full:
-            full.setattr(Path, "write_text", refuse)
+            full.setattr(os, "fsync", refuse)
             with pytest.raises(DiskFullError, match=str(checkpoint.folder)):
                 checkpoint.begin(note(SOURCE))
             checkpoint.end("it failed")

@@ -2,6 +2,9 @@
 
 from typing import Any, Self, cast
 
+import pytest
+
+from headwater.streams.running.errors import DefinitionError
 from headwater.streams.running.pipeline import Pipeline, Topic
 
 
@@ -49,3 +52,15 @@ def test_the_topic_that_rows_were_read_from_is_not_where_they_go() -> None:
         "compression": "zstd",
         "topic": "out",
     }
+
+
+@pytest.mark.parametrize("columns", [("key", "value"), ("name", "qty")])
+def test_a_key_that_is_no_column_is_refused_however_rows_are_written(
+    columns: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Frame, "columns", columns)
+    keyed = Pipeline("keyed", cast("Any", Frame()))
+    keyed.target = Topic("out", key="id")
+    with pytest.raises(DefinitionError, match="no column 'id' for the key") as raised:
+        keyed.rows()
+    assert raised.value.hint == f"it has: {', '.join(columns)}"

@@ -13,6 +13,7 @@ import contextlib
 import datetime as dt
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -56,6 +57,7 @@ def backfill(
     into: str,
     dead_letters: str | None = None,
     data: str | None,
+    on_driver: Callable[[Driver], None] | None = None,
 ) -> Backfilled:
     """Run one pipeline of a file over what is there, from a time on.
 
@@ -66,10 +68,11 @@ def backfill(
         into: The topic for its rows.
         dead_letters: The topic for records that cannot be decoded; without it they are counted.
         data: Where checkpoints are kept.
+        on_driver: Is given who runs it, before it starts: to have it stopped.
 
     Raises:
-        PipelineError: It failed, the next backfill with the same start goes on where it was; or
-            one with another start did.
+        PipelineError: It failed or was stopped, the next backfill with the same start goes on
+            where it was; or one with another start did.
     """
     options = {
         "startingTimestamp": str(from_ms),
@@ -96,7 +99,14 @@ def backfill(
         batches.append(batch)
 
     driver = Driver([pipeline], data=data, file=path, once=True, on_batch=hear)
+    if on_driver is not None:
+        on_driver(driver)
     driver.start().wait()
+    if driver.were_cut_off:
+        raise BackfillUnfinishedError(
+            f"the backfill of pipeline {original!r} was stopped before its end",
+            hint=f"let it go on: --from @{from_ms}",
+        )
     query_id = checkpoint.query_id()
     checkpoint.remove()
     if query_id is not None:

@@ -136,7 +136,8 @@ class Checkpoint:
             PipelineChangedError: It is.
         """
         old = self.note()
-        if self.exists() and Path(self.location, "metadata").exists():
+        # Without a note that can be read there is nothing to compare; Spark knows its state itself.
+        if old.operators and Path(self.location, "metadata").exists():
             told = difference(
                 old.operators, note.operators, details=_same_spark(old.spark, note.spark)
             )
@@ -164,8 +165,8 @@ class Checkpoint:
         return _read(self.folder / "progress.json")
 
     def keep_progress(self, progress: Mapping[str, object]) -> None:
-        """Keep the last batch."""
-        self._write("progress.json", progress)
+        """Keep the last batch; the next one makes up for one that is lost."""
+        self._write("progress.json", progress, sync=False)
 
     def remove(self) -> None:
         """Forget everything but the log.
@@ -174,7 +175,13 @@ class Checkpoint:
             PipelineBusyError: It is running.
         """
         with self.locked():
-            for each in self.folder.iterdir():
+            # Whoever is killed here leaves Spark's checkpoint whole or none of it, and as long as
+            # there is one, the notes that tell whose it is.
+            gone = self.folder / "removed"
+            shutil.rmtree(gone, ignore_errors=True)
+            with suppress(FileNotFoundError):
+                Path(self.location).rename(gone)
+            for each in sorted(self.folder.iterdir(), key=Path.is_file):
                 if each.name != ".lock":
                     shutil.rmtree(each) if each.is_dir() else each.unlink()
             # Still locked: who opens the file before it goes is refused, later makes another.
@@ -182,11 +189,15 @@ class Checkpoint:
             with suppress(OSError):  # a driver that has just started has its lock in there
                 self.folder.rmdir()
 
-    def _write(self, name: str, content: Mapping[str, object]) -> None:
+    def _write(self, name: str, content: Mapping[str, object], *, sync: bool = True) -> None:
         path = self.folder / name
         fresh = path.with_suffix(f".{os.getpid()}.tmp")
         try:
-            fresh.write_text(json.dumps(content) + "\n", encoding="utf-8")
+            with fresh.open("w", encoding="utf-8") as file:
+                file.write(json.dumps(content) + "\n")
+                file.flush()
+                if sync:  # else the new name may outlive a power cut, and what it names not
+                    os.fsync(file.fileno())
         except OSError as error:
             fresh.unlink(missing_ok=True)
             if is_full(error):

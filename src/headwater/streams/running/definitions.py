@@ -6,6 +6,7 @@ under `python FILE`, under `headwater run` and in a dry run.
 """
 
 import contextlib
+import importlib
 import sys
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
@@ -23,6 +24,8 @@ from headwater.streams.running.errors import (
 if TYPE_CHECKING:
     from headwater.streams.running.pipeline import Pipeline
 
+# Neither inherits from the other.
+_READERS = ("pyspark.sql.streaming.readwriter", "pyspark.sql.connect.streaming.readwriter")
 _collected: ContextVar["list[Pipeline] | None"] = ContextVar("collected", default=None)
 
 
@@ -137,15 +140,23 @@ def _sources_with(options: Mapping[str, str]) -> Iterator[None]:
     if not options:
         yield
         return
-    from pyspark.sql.streaming.readwriter import DataStreamReader  # noqa: PLC0415 - an extra
+    with contextlib.ExitStack() as patches:
+        for module in _READERS:
+            with contextlib.suppress(ImportError):  # Connect needs more than Spark does
+                reader = importlib.import_module(module).DataStreamReader
+                patches.enter_context(_loading_with(reader, options))
+        yield
 
-    original = DataStreamReader.load
 
-    def load_with(reader: DataStreamReader, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - as Spark's
+@contextlib.contextmanager
+def _loading_with(reader_class: Any, options: Mapping[str, str]) -> Iterator[None]:  # noqa: ANN401 - two of Spark's
+    original = reader_class.load
+
+    def load_with(reader: Any, *args: Any, **more: Any) -> Any:  # noqa: ANN401 - as Spark's
         return original(reader.options(**options), *args, **more)
 
-    setattr(DataStreamReader, "load", load_with)  # noqa: B010 - its type does not matter here
+    reader_class.load = load_with
     try:
         yield
     finally:
-        setattr(DataStreamReader, "load", original)  # noqa: B010 - as above
+        reader_class.load = original

@@ -10,11 +10,12 @@ import logging
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -28,7 +29,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headwater.base.errors import HeadwaterError
 from headwater.streams.connecting import connect
 from headwater.streams.running.checkpoints import Checkpoint, Note, data_directory
-from headwater.streams.running.errors import PipelineError, translated
+from headwater.streams.running.errors import PipelineError, PipelineFailedError, translated
 from headwater.streams.running.logs import log_file
 from headwater.streams.running.plans import operators, plan_text, section, times_read
 from headwater.streams.running.progress import Listener, Publisher, batch_of
@@ -85,6 +86,9 @@ class Driver:
         self._checkpoints: dict[str, Checkpoint] = {}
         self._logs: dict[str, logging.Logger] = {}
         self._held = ExitStack()
+        # One thread at a time ends anything: who stops them need not be who waits.
+        self._ending = threading.RLock()
+        self._were_cut_off = False
         self._stopping = threading.Event()
         self._news = threading.Condition()
         self._last_heard: dict[str, int] = {}
@@ -137,10 +141,10 @@ class Driver:
 
     def _begin(self, pipeline: "Pipeline", frame: "DataFrame") -> StreamingQuery:
         location = self._checkpoints[pipeline.name].location
-        writer = pipeline.writer(frame).option("checkpointLocation", location)
-        if self._trigger:
-            writer = writer.trigger(**self._trigger)
         try:
+            writer = pipeline.writer(frame).option("checkpointLocation", location)
+            if self._trigger:
+                writer = writer.trigger(**self._trigger)
             query: StreamingQuery = writer.start()
         except Exception as error:
             told = self._told(pipeline.name, error)
@@ -161,7 +165,13 @@ class Driver:
         hearers: list[Listener] = [self._heard, publisher, self._published]
         listener = _Listener(times, hearers)
         session.streams.addListener(listener)
-        stack.callback(session.streams.removeListener, listener)
+
+        def unlisten() -> None:
+            # A JVM that has ended tells nobody any more.
+            with contextlib.suppress(ConnectionError, Py4JError):
+                session.streams.removeListener(listener)
+
+        stack.callback(unlisten)
 
     def _heard(self, batch: dict[str, Any]) -> None:
         name = str(batch["pipeline"])
@@ -200,15 +210,17 @@ class Driver:
         """
         try:
             while self._running and not self._stopping.wait(_LOOK_AGAIN_S):
-                for name, query in list(self._running.items()):
-                    if not query.isActive:
-                        self._ended(name, query)
+                with self._ending, self._while_spark_lives():
+                    for name, query in list(self._running.items()):
+                        if not query.isActive:
+                            self._ended(name, query)
                 if tick is not None:
                     tick()
                 if self._error is not None:
                     break
         finally:
-            self._held.close()
+            with self._ending:
+                self._held.close()
         if self._error is not None:
             raise self._error
 
@@ -222,14 +234,19 @@ class Driver:
         self.wait()
 
     @property
+    def were_cut_off(self) -> bool:
+        """Whether one was stopped that would have gone on."""
+        return self._were_cut_off
+
+    @property
     def queries(self) -> dict[str, StreamingQuery]:
         """Spark's queries that run, by name."""
         return dict(self._running)
 
     def _ended(self, name: str, query: StreamingQuery) -> None:
-        del self._running[name]
         self._wait_for_news(name, query)
         error = query.exception()
+        del self._running[name]
         if error is None:
             self._logs[name].info("ended")
             self._checkpoints[name].end(None)
@@ -242,20 +259,44 @@ class Driver:
     def _told(self, name: str, error: Exception) -> PipelineError:
         return translated(name, str(error), where=str(self._checkpoints[name].folder))
 
-    def _end_all(self) -> None:
+    @contextlib.contextmanager
+    def _while_spark_lives(self) -> Iterator[None]:
+        """Note of all that run that they have failed, if Spark is gone."""
         try:
-            self._let_batches_finish()
-        finally:
-            for name, query in list(self._running.items()):
-                if not query.isActive:
-                    self._ended(name, query)
-                    continue
-                with contextlib.suppress(StreamingQueryException):
-                    query.stop()
-                    self._wait_for_news(name, query)
-                self._logs[name].info("stopped")
-                self._checkpoints[name].end(None)
+            yield
+        except (ConnectionError, Py4JError) as error:
+            if isinstance(error, Py4JJavaError):
+                raise  # Spark is there: it says so
+            for name in list(self._running):
+                told = PipelineFailedError(
+                    f"pipeline {name!r} failed: Spark's JVM has ended",
+                    hint="it was killed, or it crashed: a system that is short of memory does so "
+                    "(see its log); give Spark less, or the machine more, and start it again",
+                )
+                self._logs[name].error("%s\n%s", told.message, error)
+                self._checkpoints[name].end(told.message)
+                self._error = self._error or told
             self._running.clear()
+
+    def _end_all(self) -> None:
+        with self._while_spark_lives():
+            try:
+                self._let_batches_finish()
+            finally:
+                for name, query in list(self._running.items()):
+                    self._end(name, query)
+
+    def _end(self, name: str, query: StreamingQuery) -> None:
+        if not query.isActive:
+            self._ended(name, query)
+            return
+        with contextlib.suppress(StreamingQueryException):
+            query.stop()
+            self._wait_for_news(name, query)
+        self._were_cut_off = True
+        self._logs[name].info("stopped")
+        self._checkpoints[name].end(None)
+        del self._running[name]
 
     def _let_batches_finish(self) -> None:
         """Wait until each has ended the batch that it is at; what is cut off is done again."""

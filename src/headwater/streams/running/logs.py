@@ -5,6 +5,7 @@ own file and nowhere else.
 """
 
 import logging
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from pathlib import Path
 
 _FORM = "%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s"
 _TIME = "%Y-%m-%dT%H:%M:%S"
+# A hundred lines of batches have some eight thousand bytes.
+_TAIL_BYTES = 64 * 1024
 
 
 class _Utc(logging.Formatter):
@@ -48,3 +51,27 @@ def log_file(path: Path, name: str) -> Iterator[logging.Logger]:
         # Lines for which there was no room are still wanted to be written.
         with suppress(OSError):
             handler.close()
+
+
+def last_lines(path: Path, count: int, *, whole: bool) -> tuple[list[str], int]:
+    """Return the last lines of a log, and the position behind the last one that is whole.
+
+    Args:
+        path: The log.
+        count: How many.
+        whole: Leave out a line that is still being written.
+    """
+    size = _TAIL_BYTES
+    with path.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        while True:
+            file.seek(max(0, end - size))
+            text = file.read(min(size, end))
+            if size >= end or text.count(b"\n") > count:
+                break
+            size *= 2
+    *lines, rest = text.split(b"\n")
+    if rest and not whole:
+        lines.append(rest)
+    shown = lines[-count:] if count else []
+    return [line.decode(errors="replace") for line in shown], end - len(rest)

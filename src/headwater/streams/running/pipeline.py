@@ -97,8 +97,13 @@ class Pipeline:
         """Return what the sink is given: the rows, and records that could not be decoded."""
         target = self.wanted_target()
         frame = self.frame
+        if target.key is not None and target.key not in frame.columns:
+            raise DefinitionError(
+                f"pipeline {self.name!r} has no column {target.key!r} for the key",
+                hint=f"it has: {', '.join(frame.columns)}",
+            )
         if "value" not in frame.columns:
-            frame = _as_json(self.name, frame, target.key)
+            frame = frame.transform(to_json(key=target.key))
         elif target.key is not None:
             frame = frame.withColumn("key", F.col(target.key).cast("string"))
         if not self._letter_topics(frame):
@@ -161,12 +166,3 @@ class Pipeline:
         """
         driver = self.start(every=every, once=once)
         driver.wait()
-
-
-def _as_json(name: str, frame: "DataFrame", key: str | None) -> "DataFrame":
-    if key is not None and key not in frame.columns:
-        raise DefinitionError(
-            f"pipeline {name!r} has no column {key!r} for the key",
-            hint=f"it has: {', '.join(frame.columns)}",
-        )
-    return frame.transform(to_json(key=key))

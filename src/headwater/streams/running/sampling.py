@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headwater.streams.running.errors import translated
+from headwater.streams.running.errors import PipelineFailedError, translated
 from headwater.streams.running.plan_steps import Step, steps
 from headwater.streams.running.plans import operators, plan_text, section, times_read, topics_read
 from headwater.streams.running.progress import batch_of
@@ -55,7 +55,7 @@ def take_sample(pipeline: "Pipeline", *, rows_max: int, timeout_s: float) -> Sam
     """Run one batch of a pipeline into memory.
 
     Raises:
-        PipelineError: It failed.
+        PipelineError: It failed, or took too long.
     """
     frame = pipeline.rows()
     text = plan_text(frame)
@@ -67,7 +67,7 @@ def take_sample(pipeline: "Pipeline", *, rows_max: int, timeout_s: float) -> Sam
     except Exception as error:
         raise translated(pipeline.name, str(error)) from error
     try:
-        rows_read = _first_batch(query, times_read(analyzed), timeout_s)
+        rows_read = _first_batch(pipeline.name, query, times_read(analyzed), timeout_s)
         failure = query.exception()
     finally:
         query.stop()
@@ -97,10 +97,15 @@ def _written_as(pipeline: "Pipeline") -> str:
     return f"{told}, key {key}" if key is not None else told
 
 
-def _first_batch(query: "StreamingQuery", times: Sequence[int], timeout_s: float) -> int:
+def _first_batch(name: str, query: "StreamingQuery", times: Sequence[int], timeout_s: float) -> int:
     """Wait until a batch with rows has ended, or there is nothing to read; gives its rows."""
     end_s = time.monotonic() + timeout_s
-    while time.monotonic() < end_s and query.isActive:
+    while query.isActive:
+        if time.monotonic() > end_s:
+            raise PipelineFailedError(
+                f"pipeline {name!r} has not ended its first batch within {timeout_s:.0f} s",
+                hint="have it read less: headwater dry-run --records 10",
+            )
         for progress in query.recentProgress:
             if progress.numInputRows:
                 return int(batch_of("", json.loads(progress.json), times)["rows"])
