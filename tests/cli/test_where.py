@@ -255,7 +255,7 @@ def test_bytes_that_are_no_text_can_be_searched() -> None:
         ("vlue = 1", "no 'vlue'"),
         ("topic.x = 1", "no 'topic.x'"),
         ("headers = 'x'", "no 'headers'"),
-        ("headers.x-error = 'x'", r"or headers\['a-name'\]"),
+        ("headers.x-error = 'x'", "or headers['a-name']"),
         ("select 1", "not supported"),
         ("value.a = 1; drop table x", "not supported"),
         ("exists (select 1)", "not supported"),

@@ -7,6 +7,7 @@ of JSON when Spark runs, and then one for each line that it reads: what became o
 """
 
 import json
+import os
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tests.crash.broker.process import ROOT
 from tests.crash.sink.failing import FORGETFUL, NAME, ORDERS, FailingDataSource
 from tests.streams.needs import start_spark
 from tests.streams.queries import maybe_error
@@ -48,11 +50,15 @@ def command(job: Job) -> list[str]:
 
 
 def _session(job: Job) -> SparkSession:
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     session = start_spark(
         {
             "spark.master": job.master,
             "spark.ui.enabled": "false",
             "spark.driver.memory": "512m",
+            # Executors are there with a master of local-cluster only.
+            "spark.executor.memory": "512m",
+            "spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, paths)),
             "spark.local.dir": f"{job.folder}/spark",
             "spark.sql.warehouse.dir": f"{job.folder}/warehouse",
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J}",
