@@ -5,7 +5,10 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -17,6 +20,7 @@ from headwater.delivery.client.transactor import Transactor
 from headwater.streams.running.checkpoints import Checkpoint, Note
 from headwater.streams.sink.marker import Marker
 from headwater.streams.sink.marker_log import MarkerLog
+from tests.cli.processes import command
 from tests.cli.runner import Runner
 
 BATCH = {
@@ -117,45 +121,37 @@ def test_the_log(lone_cli: Runner, revenue: Checkpoint) -> None:
     assert lone_cli.ok("pipeline", "logs", "revenue", "-n", "0").lines == []
 
 
-def test_the_log_as_it_grows(revenue: Checkpoint, tmp_path: Path) -> None:
-    program = "import sys; from headwater.cli import main; sys.exit(main())"
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, "pipeline", "logs", "revenue", "-n", "1", "-f"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-    )
-    try:
+@contextmanager
+def following(folder: Path) -> Iterator[IO[bytes]]:
+    """Follow the log from its last line on."""
+    follow = command("pipeline", "logs", "revenue", "-n", "1", "-f")
+    with subprocess.Popen(follow, cwd=folder, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == b"line 199\n"
+        try:
+            yield process.stdout
+        finally:
+            process.kill()
+
+
+def test_the_log_as_it_grows(revenue: Checkpoint, tmp_path: Path) -> None:
+    with following(tmp_path) as lines:
+        assert lines.readline() == b"line 199\n"
         with revenue.log.open("a") as log:
             log.write("half")
             log.flush()
             log.write(" a line\nnext\n")
-        assert process.stdout.readline() == b"half a line\n"
-        assert process.stdout.readline() == b"next\n"
-    finally:
-        process.kill()
-        process.communicate()
+        assert lines.readline() == b"half a line\n"
+        assert lines.readline() == b"next\n"
 
 
 def test_a_line_is_not_torn_where_following_begins(revenue: Checkpoint, tmp_path: Path) -> None:
     with revenue.log.open("a") as log:
         log.write("half")
-    program = "import sys; from headwater.cli import main; sys.exit(main())"
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, "pipeline", "logs", "revenue", "-n", "1", "-f"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-    )
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"line 199\n"
+    with following(tmp_path) as lines:
+        assert lines.readline() == b"line 199\n"
         with revenue.log.open("a") as log:
             log.write(" a line\n")
-        assert process.stdout.readline() == b"half a line\n"
-    finally:
-        process.kill()
-        process.communicate()
+        assert lines.readline() == b"half a line\n"
 
 
 def test_stop_waits_for_the_end(lone_cli: Runner, revenue: Checkpoint, data: Path) -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -144,19 +145,23 @@ def pipelines(cli: Runner) -> list[dict[str, Any]]:
     return found
 
 
+@contextmanager
+def started(home: Home) -> Iterator[subprocess.Popen[str]]:
+    run = command("run", "pipelines.py")
+    with subprocess.Popen(run, cwd=home.folder, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def test_ctrl_c_ends_it_well(home: Home) -> None:
-    process = subprocess.Popen(
-        command("run", "pipelines.py"), cwd=home.folder, stderr=subprocess.PIPE, text=True
-    )
-    try:
+    with started(home) as process:
         home.send("x")
         home.wait_for(1)
         assert home.checkpoint.pid() == process.pid
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=WITHIN_S)
-    finally:
-        process.kill()
-        process.communicate()
     assert process.returncode == 0, said
     assert "running shout" in said
     assert "shout: batch 0, 1 row," in said
@@ -166,19 +171,13 @@ def test_ctrl_c_ends_it_well(home: Home) -> None:
 
 
 def test_a_jvm_that_is_killed_is_named(home: Home) -> None:
-    process = subprocess.Popen(
-        command("run", "pipelines.py"), cwd=home.folder, stderr=subprocess.PIPE, text=True
-    )
-    try:
+    with started(home) as process:
         home.send("x")
         home.wait_for(1)
         children = Path(f"/proc/{process.pid}/task").glob("*/children")
         for child in " ".join(each.read_text() for each in children).split():
             os.kill(int(child), signal.SIGKILL)
         _, said = process.communicate(timeout=WITHIN_S)
-    finally:
-        process.kill()
-        process.communicate()
     assert process.returncode == Exit.FAILED, said
     assert "pipeline 'shout' failed: Spark's JVM has ended" in said
     assert home.checkpoint.state() == "failed"
@@ -197,10 +196,7 @@ def test_a_topic_that_is_not_there_is_told_before_anything_runs(home: Home) -> N
 def test_to_be_stopped_before_anything_runs_is_no_failure(home: Home) -> None:
     slow = "import pathlib, time; pathlib.Path('begun').touch(); time.sleep(600)"
     home.file.write_text(f"try:\n    {slow}\nexcept Exception:\n    pass\n")
-    process = subprocess.Popen(
-        command("run", "pipelines.py"), cwd=home.folder, stderr=subprocess.PIPE, text=True
-    )
-    try:
+    with started(home) as process:
         end_s = time.monotonic() + WITHIN_S
         while not (home.folder / "begun").exists():
             assert process.poll() is None
@@ -208,9 +204,6 @@ def test_to_be_stopped_before_anything_runs_is_no_failure(home: Home) -> None:
             time.sleep(0.05)
         process.terminate()
         _, said = process.communicate(timeout=WITHIN_S)
-    finally:
-        process.kill()
-        process.communicate()
     assert process.returncode == 0, said
 
 

@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -20,7 +20,7 @@ from headwater.base.spelling import nearest
 from headwater.cli import output, positions, run_file
 from headwater.cli.errors import CommandError, Exit
 from headwater.cli.options import Number, Session, examples, json_option, want_yes, with_session
-from headwater.cli.run import DATA_OPTION, MASTER_OPTION, batch_text, end_spark, prepare
+from headwater.cli.run import DATA_OPTION, MASTER_OPTION, batch_text, end_spark, prepare, stop_at
 from headwater.cli.supervisor import read_supervised
 from headwater.streams.running.checkpoints import (
     Checkpoint,
@@ -30,9 +30,6 @@ from headwater.streams.running.checkpoints import (
 )
 from headwater.streams.running.errors import PipelineNotFoundError
 from headwater.streams.running.logs import last_lines
-
-if TYPE_CHECKING:
-    from headwater.streams.running.driver import Driver
 
 _LOOK_AGAIN_S = 0.1
 
@@ -348,7 +345,7 @@ def backfill(
             into=into,
             dead_letters=dead_letters,
             data=data,
-            on_driver=_stop_at_sigterm,
+            on_driver=lambda driver: stop_at(driver, signal.SIGTERM),
         )
     finally:
         end_spark()
@@ -357,12 +354,3 @@ def backfill(
         f"{done.pipeline}: {output.count(done.rows, 'row')} read, written to {into}"
         + (f"; {done.undecodable} could not be decoded" if done.undecodable else ""),
     )
-
-
-def _stop_at_sigterm(driver: "Driver") -> None:
-    def stop(*_: object) -> None:
-        driver.ask_to_stop()
-        # A second one ends us at once.
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-    signal.signal(signal.SIGTERM, stop)

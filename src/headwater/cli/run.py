@@ -92,14 +92,7 @@ def _run(
     _check_topics(pipelines)
     view = _View([each.name for each in pipelines], as_json=session.as_json)
     driver = Driver(pipelines, data=data, file=path, every=every, once=once, on_batch=view.hear)
-
-    def stop(number: int, _: object) -> None:
-        driver.ask_to_stop()
-        # A second one ends us at once.
-        signal.signal(number, signal.SIG_DFL)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
+    stop_at(driver, signal.SIGINT, signal.SIGTERM)
     driver.start()
     if supervised:
         threading.Thread(target=_stop_when_alone, args=(driver,), daemon=True).start()
@@ -114,19 +107,26 @@ def _run(
     return Exit.DONE
 
 
+def stop_at(driver: "Driver", *numbers: signal.Signals) -> None:
+    """Let these signals end what runs when its batch is done."""
+
+    def stop(number: int, _: object) -> None:
+        driver.ask_to_stop()
+        # A second one ends us at once.
+        signal.signal(number, signal.SIG_DFL)
+
+    for number in numbers:
+        signal.signal(number, stop)
+
+
 def _check_topics(pipelines: Sequence["Pipeline"]) -> None:
     """Refuse what could not be written: a batch would find out midway, in many more words.
 
     Raises:
         CommandError: A topic does not exist.
     """
-    from headwater.streams.connecting import connect  # noqa: PLC0415 - as above
-    from headwater.streams.sink.options import sink_options  # noqa: PLC0415
-
     for each in pipelines:
-        target = each.wanted_target()
-        options = sink_options({**target.options, "topic": target.name})
-        with connect(options.bootstrap, options.client) as cluster:
+        with each.wanted_target().connect() as cluster:
             known = cluster.topics()
         for topic in each.topics():
             if topic not in known:

@@ -19,14 +19,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headwater.base.errors import HeadwaterError
-from headwater.streams.connecting import connect
 from headwater.streams.running import definitions
 from headwater.streams.running.checkpoints import NAME_MAX, Checkpoint, data_directory
 from headwater.streams.running.driver import Driver
 from headwater.streams.running.errors import BackfillUnfinishedError, DefinitionError
 from headwater.streams.running.pipeline import Letters, Pipeline, Topic
 from headwater.streams.sink.marker_log import forget_query
-from headwater.streams.sink.options import sink_options
 
 _START = "backfill.json"
 # Enough of both names to be known by, and room for what lies between them.
@@ -121,8 +119,7 @@ def backfill(
 
 def _forget(target: Topic, query_id: str) -> None:
     """Let the broker forget a query that has ended; what it does not is in nobody's way."""
-    options = sink_options({**target.options, "topic": target.name})
-    with contextlib.suppress(HeadwaterError), connect(options.bootstrap, options.client) as cluster:
+    with contextlib.suppress(HeadwaterError), target.connect() as cluster:
         forget_query(cluster, query_id)
 
 

@@ -27,13 +27,11 @@ from pyspark.sql.streaming.listener import (
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headwater.base.errors import HeadwaterError
-from headwater.streams.connecting import connect
 from headwater.streams.running.checkpoints import Checkpoint, Note, data_directory
 from headwater.streams.running.errors import PipelineError, PipelineFailedError, translated
 from headwater.streams.running.logs import log_file
 from headwater.streams.running.plans import operators, plan_text, section, times_read
 from headwater.streams.running.progress import Listener, Publisher, batch_of
-from headwater.streams.sink.options import sink_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -157,10 +155,7 @@ class Driver:
     def _listen(self, times: Mapping[str, Sequence[int]], stack: ExitStack) -> None:
         session = self._pipelines[0].frame.sparkSession
         target = self._pipelines[0].wanted_target()
-        options = sink_options({**target.options, "topic": target.name})
-        publisher = Publisher(
-            connect(options.bootstrap, options.client, timeout_s=_PUBLISH_WITHIN_S)
-        )
+        publisher = Publisher(target.connect(timeout_s=_PUBLISH_WITHIN_S))
         stack.callback(publisher.close)
         hearers: list[Listener] = [self._heard, publisher, self._published]
         listener = _Listener(times, hearers)

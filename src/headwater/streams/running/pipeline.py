@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from headwater.delivery.client.cluster import Cluster
+from headwater.streams.connecting import connect
 from headwater.streams.formats.dead_letters import dead_letter_topics, with_dead_letters
 from headwater.streams.formats.json import to_json
 from headwater.streams.running import definitions
 from headwater.streams.running.checkpoints import check_name
 from headwater.streams.running.errors import DefinitionError
+from headwater.streams.sink.options import sink_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,6 +39,11 @@ class Topic:
     name: str
     key: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+
+    def connect(self, *, timeout_s: float | None = None) -> Cluster:
+        """Return a client of the broker that has it, if need be with another patience."""
+        options = sink_options({**self.options, "topic": self.name})
+        return connect(options.bootstrap, options.client, timeout_s=timeout_s)
 
 
 @dataclass(frozen=True, slots=True)
