@@ -26,6 +26,7 @@ help:
 	@echo "make test-newcomer    the README's two commands on a bare machine"
 	@echo "make lint             ruff, mypy, import contracts"
 	@echo "make peers            fetch Apache Kafka, kcat and the other clients"
+	@echo "make peers-pyflink    fetch PyFlink, for make bench-nexmark"
 	@echo "make bench            every benchmark; make bench-NAME for one"
 	@echo "make crash-NAME       a crash campaign (ROUNDS=200 SEED=...)"
 	@echo "make docs             write the reference, run the snippets, build the site"
@@ -94,6 +95,9 @@ lock: setup
 
 peers: setup
 	$(BIN)/python -m tests.peers.fetch
+
+peers-%: setup
+	$(BIN)/python -m tests.peers.fetch $*
 
 bench: setup
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)

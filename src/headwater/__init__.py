@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headwater.delivery.client.consumer import Consumer, Message
     from headwater.delivery.client.group import GroupConsumer
     from headwater.delivery.client.producer import Producer
+    from headwater.streams.joins.table_source import table, tables
     from headwater.streams.running.pipeline import pipeline, topic
     from headwater.streams.session import session
 
@@ -32,6 +33,8 @@ __all__ = [
     "__version__",
     "pipeline",
     "session",
+    "table",
+    "tables",
     "topic",
 ]
 
@@ -48,6 +51,8 @@ _HOMES = {
     "Producer": "headwater.delivery.client.producer",
     "pipeline": "headwater.streams.running.pipeline",
     "session": "headwater.streams.session",
+    "table": "headwater.streams.joins.table_source",
+    "tables": "headwater.streams.joins.table_source",
     "topic": "headwater.streams.running.pipeline",
 }
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -15,23 +15,33 @@ import pytest
 from headwater.base.disk import RealLock
 from headwater.cli import run_file
 from headwater.cli.errors import Exit
+from headwater.cli.run import maybe_watermark_text
 from headwater.delivery.client.cluster import Cluster
 from headwater.delivery.client.transactor import Transactor
+from headwater.streams.client_options import client_options
 from headwater.streams.running.checkpoints import Checkpoint, Note
 from headwater.streams.sink.marker import Marker
 from headwater.streams.sink.marker_log import MarkerLog
+from headwater.streams.time.fold import Report
+from headwater.streams.time.records import report_record
+from headwater.streams.time.time_log import TimeWriter, forget_query
 from tests.cli.processes import command
 from tests.cli.runner import Runner
 
 BATCH = {
     "pipeline": "revenue",
     "batch": 12,
+    "at": "2026-11-16T08:00:12.000Z",
     "rows": 3_000,
     "rows_per_second": 1_500.5,
     "lag": 42,
     "took_ms": 2_000,
     "undecodable": 3,
     "late_rows": 1,
+    "no_time_rows": 4,
+    "future_rows": 2,
+    "watermark": "2026-11-16T08:00:00.250Z",
+    "watermark_behind_ms": 12_000,
     "state_rows": 10,
     "state_bytes": 2_048,
 }
@@ -82,22 +92,43 @@ def test_none_has_run(lone_cli: Runner) -> None:
 
 def test_the_list(lone_cli: Runner, revenue: Checkpoint) -> None:
     (head, line) = lone_cli.ok("pipeline", "ls").lines
-    assert head.split() == ["PIPELINE", "STATE", "PID", "TO", "BATCH", "ROWS/S", "LAG"]
-    assert line.split() == ["revenue", "stopped", "-", "out", "12", "1500.5", "42"]
+    assert head.split()[4:] == ["LAST", "BATCH", "BEGUN", "AT", "ROWS/S", "LAG", "THEN"]
+    moment = "2026-11-16T08:00:12.000Z"
+    assert line.split() == ["revenue", "stopped", "-", "out", "12", moment, "1500.5", "42"]
     (told,) = lone_cli.ok("pipeline", "ls", "--json").json()["pipelines"]
     assert told["last_batch"] == BATCH
     assert told["file"] == "/x/revenue.py"
+
+
+def test_up_to_now_and_again_and_again_exclude_each_other(lone_cli: Runner) -> None:
+    told = lone_cli.run("run", "shop.py", "--once", "--every", "5 seconds")
+    assert told.code == Exit.USAGE
+    assert "--once and --every exclude each other" in told.stderr
 
 
 def test_the_state_of_one(lone_cli: Runner, revenue: Checkpoint) -> None:
     text = lone_cli.ok("pipeline", "status", "revenue").text
     for part in ("3,000 rows", "1,500 rows/s", "lag 42", "2.0 s", "3 undecodable", "1 late"):
         assert part in text
+    assert "4 without a time, 2 from the future" in text
+    assert "2026-11-16 08:00:00, 12.0 s behind the clock of the last batch" in text
     assert "10 rows, 2.0 KiB" in text
     revenue.end("it broke")
     told = lone_cli.ok("pipeline", "status", "revenue", "--json").json()
     assert (told["state"], told["error"]) == ("failed", "it broke")
     assert "it broke" in lone_cli.ok("pipeline", "status", "revenue").text
+
+
+def test_how_far_the_watermark_is_from_the_clock() -> None:
+    at_ms = 1_794_816_000_250
+    assert maybe_watermark_text(BATCH, at_ms + 90_000) == (
+        "2026-11-16 08:00:00, 1 m 30 s behind the clock"
+    )
+    assert maybe_watermark_text(BATCH, at_ms - 3_000) == (
+        "2026-11-16 08:00:00, 3.0 s ahead of the clock"
+    )
+    for unknown in ({}, {"watermark": None, "watermark_behind_ms": None}):
+        assert maybe_watermark_text(unknown, at_ms) is None
 
 
 @pytest.mark.parametrize(
@@ -270,6 +301,10 @@ def test_reset_lets_the_broker_forget(lone_cli: Runner, ours: str, revenue: Chec
             marker = Marker(7, "run", transactor.begin())
             transactor.send(log.batches(marker))
             transactor.commit()
+        options = client_options({})
+        reports = [report_record(each, "at", ("t", 0), Report(5, 0, 9, 0)) for each in queries]
+        with closing(TimeWriter(ours, options)) as writer:
+            writer.write(reports)
     Path(revenue.location).mkdir()
     Path(revenue.location, "metadata").write_text('{"id": "of-revenue"}')
 
@@ -277,7 +312,9 @@ def test_reset_lets_the_broker_forget(lone_cli: Runner, ours: str, revenue: Chec
 
     with Cluster(ours) as cluster:
         seen = [MarkerLog(cluster, each, "sink").read() for each in queries]
-    assert [each.committed and each.committed.batch_id for each in seen] == [None, 7]
+        assert [each.committed and each.committed.batch_id for each in seen] == [None, 7]
+        # What is asked to be forgotten a second time is not there.
+        assert [forget_query(cluster, each) for each in queries] == [0, 1]
 
 
 def test_another_data_directory(lone_cli: Runner, revenue: Checkpoint, tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ def spark() -> Iterator[SparkSession]:
                 "spark.sql.warehouse.dir": f"{folder}/warehouse",
                 "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG4J}",
                 "spark.driver.memory": "1g",
+                "spark.python.daemon.module": "headwater.streams.worker_daemon",
                 "spark.sql.shuffle.partitions": "2",
                 "spark.sql.session.timeZone": "UTC",
                 "spark.sql.streaming.stateStore.providerClass": (
@@ -64,3 +65,9 @@ def broker(request: pytest.FixtureRequest) -> Broker:
     if isinstance(running, EmbeddedBroker):
         return Broker(HEADWATER, running.bootstrap_servers)
     return Broker(APACHE_KAFKA, running)
+
+
+@pytest.fixture(scope="session")
+def near(embedded_broker: EmbeddedBroker) -> Broker:
+    """Give a broker of ours, to tests for which it makes no difference whose it is."""
+    return Broker(HEADWATER, embedded_broker.bootstrap_servers)

@@ -1,14 +1,17 @@
 """What Spark's Python workers find in place, without Spark."""
 
+import importlib.util
 import json
 import socket
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
 from headwater.streams.session import settings_of
+from headwater.streams.worker_daemon import without_archives
 
 MODULE = "headwater.streams.worker_daemon"
 
@@ -63,3 +66,29 @@ def test_sessions_on_one_machine_use_it_unless_told_otherwise() -> None:
     assert settings_of("local[2]", {})[name] == MODULE
     assert settings_of("local[2]", {name: "pyspark.daemon"})[name] == "pyspark.daemon"
     assert name not in settings_of("spark://somewhere:7077", {})
+
+
+def test_pyspark_is_not_on_the_path_twice() -> None:
+    found = importlib.util.find_spec("pyspark")
+    assert found is not None
+    assert found.origin is not None
+    package = Path(found.origin).parent
+    archives = sorted(str(each) for each in (package / "python/lib").glob("*.zip"))
+    assert len(archives) == 2, "PySpark's own and py4j's"
+    archives.append(str(package / "jars/spark-core_2.13-4.0.0.jar"))
+    path = ["", *archives, "/any/users.zip", str(package.parent), "/any/folder"]
+    assert without_archives(path) == ["", "/any/users.zip", str(package.parent), "/any/folder"]
+
+
+def test_an_archive_stays_where_there_is_nothing_else(tmp_path: Path) -> None:
+    of_a_cluster = str(tmp_path / "spark/python/lib/pyspark.zip")
+    path = [of_a_cluster, "/any/py4j-1-src.zip", *sys.path]
+    assert without_archives(path) == path
+
+
+def test_an_archive_stays_where_py4j_is_only_in_one(tmp_path: Path) -> None:
+    package = tmp_path / "pyspark"
+    (package / "python/lib").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    path = [str(package / "python/lib/pyspark.zip"), str(tmp_path)]
+    assert without_archives(path) == path

@@ -20,7 +20,15 @@ from headwater.base.spelling import nearest
 from headwater.cli import output, positions, run_file
 from headwater.cli.errors import CommandError, Exit
 from headwater.cli.options import Number, Session, examples, json_option, want_yes, with_session
-from headwater.cli.run import DATA_OPTION, MASTER_OPTION, batch_text, end_spark, prepare, stop_at
+from headwater.cli.run import (
+    DATA_OPTION,
+    MASTER_OPTION,
+    batch_text,
+    end_spark,
+    maybe_watermark_text,
+    prepare,
+    stop_at,
+)
 from headwater.cli.supervisor import read_supervised
 from headwater.streams.running.checkpoints import (
     Checkpoint,
@@ -91,8 +99,11 @@ def list_pipelines(*, data: str, as_json: bool) -> None:
         batch = each["last_batch"] or {}
         pid = None if each["pid"] is None else str(each["pid"])
         shown = [each["pipeline"], each["state"], pid, each["to"]]
-        rows.append([*shown, batch.get("batch"), batch.get("rows_per_second"), batch.get("lag")])
-    output.table(["PIPELINE", "STATE", "PID", "TO", "BATCH", "ROWS/S", "LAG"], rows)
+        of_batch = [batch.get(name) for name in ("batch", "at", "rows_per_second", "lag")]
+        rows.append([*shown, *of_batch])
+    # What one that does not run lags behind by now, its last batch cannot say.
+    head = ["PIPELINE", "STATE", "PID", "TO", "LAST BATCH", "BEGUN AT", "ROWS/S", "LAG THEN"]
+    output.table(head, rows)
 
 
 @pipeline.command(
@@ -120,6 +131,9 @@ def show_status(*, name: str, data: str, as_json: bool) -> None:
         "ended": output.time_text(facts["ended_ms"]),
         "last batch": batch_text(batch) if batch else None,
     }
+    now_ms = None if facts["pid"] is None else time.time_ns() // 1_000_000
+    if batch and (watermark := maybe_watermark_text(batch, now_ms)) is not None:
+        shown["watermark"] = watermark
     if batch and batch.get("state_rows"):
         size = output.bytes_text(batch.get("state_bytes"))
         shown["state kept"] = f"{output.count(batch['state_rows'], 'row')}, {size}"
@@ -279,9 +293,9 @@ def reset(session: Session, *, name: str, yes: bool, data: str) -> None:
 
 def _forget(session: Session, query_id: str) -> None:
     # The other commands here read and write no topic.
-    from headwater.streams.sink.marker_log import forget_query  # noqa: PLC0415
+    from headwater.streams.running.forgetting import forget_query  # noqa: PLC0415
 
-    # A few bytes in a topic of ours that stay are in nobody's way.
+    # A few bytes in topics of ours that stay are in nobody's way.
     with contextlib.suppress(HeadwaterError):
         forget_query(session.cluster, query_id)
 

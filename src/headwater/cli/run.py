@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -71,6 +72,8 @@ def run(
     Checkpoints, names and restarts are managed: what was read and written before is known. With
     --json each batch is a line on standard output.
     """
+    if once and every is not None:
+        raise click.UsageError("--once and --every exclude each other: once is up to now")
     prepare(session, master=master, data=data)
     try:
         signal.signal(signal.SIGTERM, _stop_early)
@@ -181,6 +184,7 @@ class _View:
         self._lines = dict.fromkeys(names, "waiting for the first batch")
         self._drawn = 0
         self._drawn_s = 0.0
+        self._warned: set[str] = set()
 
     def say(self, text: str, facts: dict[str, object]) -> None:
         output.summary(facts, text, as_json=self._as_json)
@@ -192,9 +196,14 @@ class _View:
             sys.stdout.flush()
             return
         line = batch_text(batch)
-        self._lines[str(batch["pipeline"])] = line
+        name = str(batch["pipeline"])
+        self._lines[name] = line
         if not self._moving and batch["rows"]:
-            output.note(f"{batch['pipeline']}: {line}")
+            output.note(f"{name}: {line}")
+        if batch.get("warnings") and name not in self._warned:
+            # The driver has said so in lines of its own, which are not to be drawn over.
+            self._warned.add(name)
+            self._drawn = 0
 
     def draw(self) -> None:
         """Draw the newest lines over the old ones."""
@@ -227,4 +236,27 @@ def batch_text(batch: dict[str, Any]) -> str:
         told.append(f"{batch['undecodable']:,} undecodable")
     if batch.get("late_rows"):
         told.append(f"{batch['late_rows']:,} late")
+    if batch.get("no_time_rows"):
+        told.append(f"{batch['no_time_rows']:,} without a time")
+    if batch.get("future_rows"):
+        told.append(f"{batch['future_rows']:,} from the future")
     return ", ".join(told)
+
+
+def maybe_watermark_text(batch: dict[str, Any], now_ms: int | None) -> str | None:
+    """Return up to when all events are believed to have come, or None where that is not known.
+
+    Args:
+        batch: The last batch.
+        now_ms: What time it is, for a pipeline that runs; None: the batch's own time counts.
+    """
+    text = batch.get("watermark")
+    behind_ms = batch.get("watermark_behind_ms")
+    if not isinstance(text, str) or not isinstance(behind_ms, int):
+        return None
+    of_when = "the clock" if now_ms is not None else "the clock of the last batch"
+    if now_ms is not None:
+        behind_ms = now_ms - round(datetime.fromisoformat(text).timestamp() * 1000)
+    where = "behind" if behind_ms >= 0 else "ahead of"
+    moment = text.removesuffix("Z").partition(".")[0].replace("T", " ")
+    return f"{moment}, {output.duration_text(abs(behind_ms))} {where} {of_when}"

@@ -13,6 +13,7 @@ from headwater.streams.errors import OptionError, hints_shown
 from headwater.streams.options import (
     check_source_options,
     includes_headers,
+    is_time_role,
     names_a_source,
     source_options,
 )
@@ -39,6 +40,10 @@ class HeadwaterDataSource(DataSource):
     def schema(self) -> str:
         """Return the columns of a source."""
         with hints_shown():
+            if is_time_role(self.options):
+                from headwater.streams.time.reader_options import TIME_SCHEMA  # noqa: PLC0415
+
+                return TIME_SCHEMA
             if names_a_source(self.options):
                 # Here a wrong option fails `load()` itself, not the query that comes of it later.
                 check_source_options(self.options)
@@ -57,6 +62,8 @@ class HeadwaterDataSource(DataSource):
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":  # noqa: N802
         """Return what answers `spark.readStream`."""
+        if is_time_role(self.options):
+            return self._time_reader()
         from headwater.streams.source.stream_reader import (  # noqa: PLC0415
             HeadwaterStreamReader,
         )
@@ -65,6 +72,13 @@ class HeadwaterDataSource(DataSource):
             options = source_options(self.options, streaming=True)
             _check(schema, headers=options.include_headers)
             return HeadwaterStreamReader(options)
+
+    def _time_reader(self) -> "DataSourceStreamReader":
+        from headwater.streams.time.reader_options import read_time_options  # noqa: PLC0415
+        from headwater.streams.time.time_reader import TimeReader  # noqa: PLC0415
+
+        with hints_shown():
+            return TimeReader(read_time_options(self.options))
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceWriter":  # noqa: ARG002
         """Return what answers `df.write`."""

@@ -9,8 +9,10 @@ elsewhere.
 import os
 import shlex
 import shutil
+import site
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -68,7 +70,7 @@ def start_jvm(settings: Mapping[str, str]) -> None:
         environment = _environment(home, java, answer)
         process = subprocess.Popen(  # noqa: S603 - what Spark's own launcher says
             _command(home, java, settings, environment),
-            env=environment,
+            env=environment_of_jvm(environment, home, settings),
             stdin=subprocess.PIPE,
             # Ctrl-C is for this process, which has queries to stop before their JVM may go.
             start_new_session=True,
@@ -118,6 +120,29 @@ def _environment(home: Path, java: Java, answer: Path) -> dict[str, str]:
         "PYTHONHASHSEED": "0",
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(answer),
     }
+
+
+def environment_of_jvm(
+    environment: dict[str, str], home: Path, settings: Mapping[str, str]
+) -> dict[str, str]:
+    """Leave out where Spark is, if Python processes on this machine find PySpark by themselves.
+
+    A JVM that knows it puts PySpark's archive in front of their paths. There is no compiled code in
+    it: each process that reads a source's offsets or plans a query would compile PySpark for itself
+    first, which is the greater part of a second.
+    """
+    is_here = settings.get("spark.master", "").split("[")[0] == "local"
+    installed = {Path(each) for each in (*site.getsitepackages(), site.getusersitepackages())}
+    if not is_here or home.parent not in installed or _has_other_python(environment, settings):
+        return environment
+    kept = {name: value for name, value in environment.items() if name != "SPARK_HOME"}
+    return {"SPARK_CONF_DIR": str(home / "conf"), **kept}
+
+
+def _has_other_python(environment: Mapping[str, str], settings: Mapping[str, str]) -> bool:
+    named = [environment.get(name) for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")]
+    named += [settings.get(f"spark.pyspark.{name}") for name in ("python", "driver.python")]
+    return any(each not in {None, "", sys.executable} for each in named)
 
 
 def _launcher(home: Path) -> Path:

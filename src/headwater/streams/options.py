@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 from headwater.base.spelling import nearest
 from headwater.streams.client_options import ClientOptions, client_options, is_client_option
 from headwater.streams.errors import OptionError
+from headwater.streams.time.durations import duration_us
+from headwater.streams.time.errors import DurationError
 
 OffsetMap = Mapping[str, Mapping[int, int]]
 """A number for each partition of each topic: offsets or timestamps."""
@@ -56,28 +58,6 @@ _WITHOUT_EFFECT = (
     "kafkaConsumer.pollTimeoutMs",
 )
 _BOOTSTRAP = "kafka.bootstrap.servers"
-
-_DURATION = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
-_DURATION_MS = {
-    "": 1,
-    "ms": 1,
-    "millisecond": 1,
-    "milliseconds": 1,
-    "s": 1_000,
-    "sec": 1_000,
-    "second": 1_000,
-    "seconds": 1_000,
-    "m": 60_000,
-    "min": 60_000,
-    "minute": 60_000,
-    "minutes": 60_000,
-    "h": 3_600_000,
-    "hour": 3_600_000,
-    "hours": 3_600_000,
-    "d": 86_400_000,
-    "day": 86_400_000,
-    "days": 86_400_000,
-}
 
 
 class Kind(Enum):
@@ -223,6 +203,25 @@ def names_a_source(given: Mapping[str, str]) -> bool:
 def includes_headers(given: Mapping[str, str]) -> bool:
     """Tell whether there is to be a column of headers, which the schema depends on."""
     return _flag({name.lower(): text for name, text in given.items()}, "includeHeaders")
+
+
+def is_time_role(given: Mapping[str, str]) -> bool:
+    """Tell whether a reader is to say what time it is, not what topics hold.
+
+    Raises:
+        OptionError: There is a role, but none that exists.
+    """
+    texts = {name.lower(): text for name, text in given.items()}
+    return "role" in texts and _one_of(texts, "role", ("time",), "") == "time"
+
+
+def choice_of(given: Mapping[str, str]) -> Choice:
+    """Read which partitions the options of a source choose, and nothing else of them.
+
+    Raises:
+        OptionError: Not exactly one of them says so, or it cannot be read.
+    """
+    return _choice({name.lower(): value for name, value in given.items()})
 
 
 def bootstrap_of(given: Mapping[str, str], environment: Mapping[str, str] | None = None) -> str:
@@ -396,11 +395,13 @@ def _not_negative(text: str, name: str) -> int:
 
 
 def _duration_ms(text: str, name: str) -> int:
-    found = _DURATION.fullmatch(text)
-    unit_ms = _DURATION_MS.get(found[2].lower()) if found else None
-    if found is None or unit_ms is None:
-        raise OptionError(f"{name} = {text!r} is no time", hint=f"as in {name} = 15m or 30 seconds")
-    return int(found[1]) * unit_ms
+    """Read a length of time; a number by itself is in milliseconds, as with Spark."""
+    try:
+        return duration_us(f"{text} ms" if text.strip().isdecimal() else text, name) // 1000
+    except DurationError as error:
+        raise OptionError(
+            f"{name} = {text!r} is no time", hint=f"as in {name} = 15m or 30 seconds"
+        ) from error
 
 
 def _flag(texts: Mapping[str, str], name: str, *, default: bool = False) -> bool:

@@ -71,6 +71,16 @@ class Place:
         batch = json.loads(kept.read_text())
         return [batch["rows"], batch["undecodable"], batch["lag"]]
 
+    def counted(self) -> object:
+        counts = self.source(streaming=True).groupBy("key").count()
+        for _ in range(2):
+            pipeline = hw.pipeline("counted", counts)
+            pipeline.to(hw.topic("counted", options=self.options)).run(once=True)
+            # As if it had been killed before Spark knew of its last batch.
+            for name in ("0", ".0.crc"):
+                Path("headwater-data", "checkpoints", "counted", "spark", "commits", name).unlink()
+        return pipeline.mode
+
     def changed(self) -> object:
         rows = self.source(streaming=True).dropDuplicates(["key"]).select("value")
         hw.pipeline("connected", rows).to(hw.topic("decoded", options=self.options)).run(once=True)
@@ -90,7 +100,16 @@ def told(work: Callable[[], object]) -> object:
 def main() -> None:
     """Try everything, and tell."""
     place = Place(sys.argv[1], Path.cwd())
-    names = ("batch_source", "batch_sink", "stream", "avro", "pipeline", "changed", "session")
+    names = (
+        "batch_source",
+        "batch_sink",
+        "stream",
+        "avro",
+        "pipeline",
+        "counted",
+        "changed",
+        "session",
+    )
     found = {name: told(getattr(place, name)) for name in names}
     print(json.dumps(found))
     place.spark.stop()

@@ -16,7 +16,7 @@ from tests.streams.brokers import HEADWATER, Broker
 from tests.streams.needs import require_sparks_own_start
 
 PROGRAM = Path(__file__).with_name("connected.py")
-TOPICS = ("orders", "copied", "streamed", "decoded", "letters")
+TOPICS = ("orders", "copied", "streamed", "decoded", "letters", "counted")
 WITHIN_S = 240
 
 
@@ -72,6 +72,12 @@ def test_a_pipeline_with_dead_letters(connected: Connected) -> None:
     assert connected.broker.values("decoded") == [b'{"id":1}', b'{"id":2}']
     (letter,) = connected.broker.read("letters")
     assert letter.value() == b"junk"
+
+
+def test_an_aggregate_in_update_mode_over_a_repeated_batch(connected: Connected) -> None:
+    assert connected.told["counted"] == "update"
+    found = [(each.key(), each.value()) for each in connected.broker.read("counted")]
+    assert sorted(found) == [(b"%d" % key, b'{"count":1}') for key in range(3)]
 
 
 def test_another_plan_is_refused_there_too(connected: Connected) -> None:

@@ -35,7 +35,7 @@ orders = (
     .option("maxOffsetsPerTrigger", "{at_once}")
     .load()
 )
-rows = orders.transform(hf.json("id int", {wish})).select("id")
+rows = orders.transform(hf.json("id int", {wish})).select("id"){then}
 target = hw.topic("{written}", options={{"kafka.bootstrap.servers": "{bootstrap}"}})
 hw.pipeline("{name}", rows).to(target)
 """
@@ -45,11 +45,12 @@ NAME = "n" * 100
 class Shop:
     """Orders, of which one is no JSON, and a file with a pipeline for them."""
 
-    NAMES = ("orders", "written", "at_once", "start")
+    NAMES = ("orders", "written", "at_once", "start", "then")
 
     def __init__(self, folder: Path, broker: Broker) -> None:
         self.folder, self.broker = folder, broker
         self.at_once = 5
+        self.then = ""
         self.start = '.option("startingOffsets", "earliest")'
         self.orders = broker.topic("orders")
         self.written = broker.topic("written")
@@ -170,3 +171,10 @@ def test_names_fit_whatever_they_are_made_of() -> None:
     assert checkpoint_name("a", "b") == "a.backfill.b"
     long = {checkpoint_name("p" * 100, "t" * 249), checkpoint_name("p" * 99 + "q", "t" * 249)}
     assert len({check_name(name) for name in long}) == 2
+
+
+def test_counts_are_filled_back_too(shop: Shop) -> None:
+    shop.then = '.groupBy("id").count()'
+    assert shop.backfill('mode="drop"') == (NAME, 5, 1, 1)
+    found = {each.key(): each.value() for each in shop.broker.read(shop.again)}
+    assert found == {b'{"id":%d}' % n: b'{"id":%d,"count":1}' % n for n in (1, 2, 3, 5)}

@@ -12,7 +12,7 @@ from pyspark.errors import IllegalArgumentException
 
 from headwater.streams.running.checkpoints import FAILED, Checkpoint, Note
 from headwater.streams.running.driver import Driver
-from headwater.streams.running.errors import PipelineFailedError
+from headwater.streams.running.errors import DefinitionError, PipelineFailedError
 
 WITHIN_S = 30.0
 
@@ -41,6 +41,11 @@ def test_nothing_is_let_go_while_another_thread_ends_it() -> None:
         waits.join(WITHIN_S)
         stops.join(WITHIN_S)
     assert is_free.is_set()
+
+
+def test_up_to_now_and_again_and_again_exclude_each_other() -> None:
+    with pytest.raises(DefinitionError, match="once and every='5 seconds' exclude each other"):
+        Driver([], once=True, every="5 seconds")
 
 
 class Gone:
@@ -91,10 +96,7 @@ class Writer:
 
     name = "a"
 
-    def writer(self, _: object) -> Self:
-        return self
-
-    def option(self, *_: str) -> Self:
+    def writer(self, *_: object) -> Self:
         return self
 
     def trigger(self, **given: str) -> Self:
@@ -105,3 +107,23 @@ def test_an_interval_that_is_none_is_a_named_error(driver: Driver) -> None:
     with pytest.raises(PipelineFailedError, match="Error parsing 'soon' to interval"):
         driver._begin(cast("Any", Writer()), cast("Any", None))
     assert "soon" in str(driver._checkpoints["a"].note().error)
+
+
+BATCH = {"pipeline": "a", "batch": 1, "rows": 0, "warnings": ["look at this", "and at that"]}
+
+
+def test_what_is_wrong_with_batches_is_said_once_for_each_query(
+    driver: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("a", "b"):
+        driver._heard({**BATCH, "pipeline": name, "warnings": []})
+        driver._heard({**BATCH, "pipeline": name})
+        driver._heard({**BATCH, "pipeline": name, "batch": 2})
+    told = [each.getMessage() for each in caplog.records if each.name == "a"]
+    assert told == ["look at this", "and at that"]
+    shown = [each.getMessage() for each in caplog.records if each.name.endswith(".driver")]
+    assert shown == [
+        f"pipeline {name!r}: {text}"
+        for name in ("a", "b")
+        for text in ("look at this", "and at that")
+    ]

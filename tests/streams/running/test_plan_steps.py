@@ -142,5 +142,13 @@ def test_a_bracket_in_a_literal_is_no_end() -> None:
     ]
 
 
+def test_what_is_grouped_by_nothing() -> None:
+    plan = f"""n: bigint
+~Aggregate [count(1) AS n#9L, max(a#1) AS m#8]
++- {relation("a")}
+"""
+    assert told(plan) == ["read: a", "group: n = count(1), m = max(a) *"]
+
+
 def test_no_plan_has_no_steps() -> None:
     assert steps("") == []

@@ -1,7 +1,6 @@
 """What becomes of records that are too large, in a task and without Spark."""
 
 import pyarrow as pa
-import pytest
 
 from headwater.base.record.records import Record, iterate
 from headwater.streams.formats.letters import Header, maybe_origin
@@ -9,23 +8,17 @@ from headwater.streams.sink.commit import Attempt
 from headwater.streams.sink.message import Outbox
 from headwater.streams.sink.options import sink_options
 from headwater.streams.sink.task import encode_rows
-from headwater.testing.broker import EmbeddedBroker
-from tests.streams.brokers import HEADWATER, Broker
+from tests.streams.brokers import Broker
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
-@pytest.fixture
-def broker(embedded_broker: EmbeddedBroker) -> Broker:
-    return Broker(HEADWATER, embedded_broker.bootstrap_servers)
-
-
-def letter_of(broker: Broker, value: bytes, headers: list[Header], *, letter_bytes: int) -> Record:
+def letter_of(near: Broker, value: bytes, headers: list[Header], *, letter_bytes: int) -> Record:
     """Return what the dead-letter topic gets of a record that is too large."""
-    letters = broker.topic("letters", config={"max.message.bytes": str(letter_bytes)})
+    letters = near.topic("letters", config={"max.message.bytes": str(letter_bytes)})
     given = {
-        "bootstrap": broker.bootstrap,
-        "topic": broker.topic("narrow", config={"max.message.bytes": "1000"}),
+        "bootstrap": near.bootstrap,
+        "topic": near.topic("narrow", config={"max.message.bytes": "1000"}),
         "oversized": "deadLetter",
         "deadLetterTopic": letters,
         "includeHeaders": "true",
@@ -41,9 +34,9 @@ def letter_of(broker: Broker, value: bytes, headers: list[Header], *, letter_byt
     return record
 
 
-def test_a_letter_keeps_the_headers_that_its_record_had(broker: Broker) -> None:
+def test_a_letter_keeps_the_headers_that_its_record_had(near: Broker) -> None:
     headers: list[Header] = [("trace", b"\xff"), ("x-error", b"NOT_JSON: of an earlier death")]
-    letter = letter_of(broker, bytes(2000), headers, letter_bytes=100_000)
+    letter = letter_of(near, bytes(2000), headers, letter_bytes=100_000)
     assert letter.value == bytes(2000)
     assert list(letter.headers[:2]) == headers
     origin = maybe_origin(letter.headers)
@@ -51,9 +44,9 @@ def test_a_letter_keeps_the_headers_that_its_record_had(broker: Broker) -> None:
     assert origin.error.startswith("OVERSIZED: a record of 2")
 
 
-def test_a_letter_that_is_cut_keeps_what_headers_it_can(broker: Broker) -> None:
+def test_a_letter_that_is_cut_keeps_what_headers_it_can(near: Broker) -> None:
     headers: list[Header] = [("trace", b"\xff"), ("none", None), ("huge", bytes(90_000))]
-    letter = letter_of(broker, bytes(20_000), headers, letter_bytes=60_000)
+    letter = letter_of(near, bytes(20_000), headers, letter_bytes=60_000)
     assert letter.value == bytes(16 << 10)
     assert list(letter.headers[:2]) == headers[:2]
     assert "huge" not in dict(letter.headers)

@@ -27,7 +27,8 @@ from headwater.streams.formats.looking import looking
 _SINK_COLUMNS: Final = ("key", "value", "headers", "topic", "partition", "timestamp")
 _NEEDED: Final = ("key", "value", "headers", "topic", "partition", "offset", "timestamp")
 _NO_HEADERS: Final = "array<struct<key: string, value: binary>>"
-_NAME_IN_PLAN: Final = re.compile(rf"CollectMetrics ({re.escape(letters.COUNTS)}\d+)\b")
+_PREFIXES: Final = "|".join(map(re.escape, (letters.COUNTS, letters.LATE_COUNTS)))
+_NAME_IN_PLAN: Final = re.compile(rf"CollectMetrics ((?:{_PREFIXES})\d+(?:\.\w+)?)")
 
 
 class _Kept(NamedTuple):
@@ -66,6 +67,17 @@ def counted(tried: DataFrame, dead: DataFrame | None = None, topic: str | None =
     return tried.observe(
         name, F.count(F.lit(1)).alias(letters.RECORDS), F.count_if(is_wrong).alias(letters.DEAD)
     )
+
+
+def kept_apart(counts: str, rows: DataFrame, topic: str) -> None:
+    """Have rows that an operator cannot use found by `with_dead_letters`.
+
+    Args:
+        counts: Under which name the operator has them counted.
+        rows: They, as records: with the columns of a source, and why in the column ERROR.
+        topic: Where they go.
+    """
+    _kept[counts] = _Kept(rows, topic)
 
 
 @looking

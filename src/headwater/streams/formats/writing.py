@@ -18,6 +18,8 @@ from headwater.streams.formats.types import quoted
 FIELDS: Final = "__hw_fields"
 _RECORD: Final = ("key", "headers", "topic", "timestamp")
 _PREFIX: Final = "__hw_"
+# What operators know a row's time by.
+_HIDDEN: Final = "__hw"
 
 
 class Target(NamedTuple):
@@ -34,7 +36,9 @@ class Target(NamedTuple):
         Raises:
             FormatError: A column is not there, or there is no content.
         """
-        names = list(columns) or [name for name in frame.columns if name not in LOG_COLUMNS]
+        names = list(columns) or [
+            name for name in frame.columns if name not in LOG_COLUMNS and name != _HIDDEN
+        ]
         given = {name: getattr(self, name) for name in _RECORD}
         asked = [*names, *(each for each in given.values() if isinstance(each, str))]
         missing = [name for name in asked if name not in frame.columns]

@@ -23,8 +23,8 @@ from headwater.streams.running import definitions
 from headwater.streams.running.checkpoints import NAME_MAX, Checkpoint, data_directory
 from headwater.streams.running.driver import Driver
 from headwater.streams.running.errors import BackfillUnfinishedError, DefinitionError
+from headwater.streams.running.forgetting import forget_query
 from headwater.streams.running.pipeline import Letters, Pipeline, Topic
-from headwater.streams.sink.marker_log import forget_query
 
 _START = "backfill.json"
 # Enough of both names to be known by, and room for what lies between them.
@@ -118,7 +118,7 @@ def backfill(
 
 
 def _forget(target: Topic, query_id: str) -> None:
-    """Let the broker forget a query that has ended; what it does not is in nobody's way."""
+    """Let the broker forget a query that has ended; one that cannot be asked does not matter."""
     with contextlib.suppress(HeadwaterError), target.connect() as cluster:
         forget_query(cluster, query_id)
 

@@ -28,8 +28,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headwater.base.errors import HeadwaterError
 from headwater.streams.running.checkpoints import Checkpoint, Note, data_directory
-from headwater.streams.running.errors import PipelineError, PipelineFailedError, translated
+from headwater.streams.running.errors import (
+    DefinitionError,
+    PipelineError,
+    PipelineFailedError,
+    translated,
+)
 from headwater.streams.running.logs import log_file
+from headwater.streams.running.output_mode import mode_noted
 from headwater.streams.running.plans import operators, plan_text, section, times_read
 from headwater.streams.running.progress import Listener, Publisher, batch_of
 
@@ -69,7 +75,15 @@ class Driver:
             every: The time between batches.
             once: End when everything that is there has been read.
             on_batch: Hears of each batch.
+
+        Raises:
+            DefinitionError: Both `every` and `once` are given.
         """
+        if once and every is not None:
+            raise DefinitionError(
+                f"once and every={every!r} exclude each other: once is up to now",
+                hint="leave one of them out",
+            )
         self._pipelines = list(pipelines)
         self._data = data_directory(data)
         self._file = file
@@ -90,6 +104,7 @@ class Driver:
         self._stopping = threading.Event()
         self._news = threading.Condition()
         self._last_heard: dict[str, int] = {}
+        self._warned: set[str] = set()
         self._error: PipelineError | None = None
 
     def start(self) -> Self:
@@ -134,13 +149,13 @@ class Driver:
             file=str(self._file.absolute()) if self._file else None,
             to=pipeline.wanted_target().name,
             spark=spark,
-            operators=operators(plan),
+            operators=[*operators(plan), *mode_noted(pipeline.mode)],
         )
 
     def _begin(self, pipeline: "Pipeline", frame: "DataFrame") -> StreamingQuery:
         location = self._checkpoints[pipeline.name].location
         try:
-            writer = pipeline.writer(frame).option("checkpointLocation", location)
+            writer = pipeline.writer(frame, location)
             if self._trigger:
                 writer = writer.trigger(**self._trigger)
             query: StreamingQuery = writer.start()
@@ -176,8 +191,18 @@ class Driver:
                 "batch %s: %s rows in %s ms, lag %s",
                 *(batch[each] for each in ("batch", "rows", "took_ms", "lag")),
             )
+        self._warn_once(name, batch["warnings"])
         if self._on_batch is not None:
             self._on_batch(batch)
+
+    def _warn_once(self, name: str, warnings: Sequence[str]) -> None:
+        """Pass a warning on: what is wrong with one batch is mostly wrong with the next."""
+        if not warnings or name in self._warned:
+            return
+        self._warned.add(name)
+        for text in warnings:
+            self._logs[name].warning("%s", text)
+            _LOG.warning("pipeline %r: %s", name, text)
 
     def _published(self, batch: dict[str, Any]) -> None:
         with self._news:

@@ -1,12 +1,14 @@
 """A pipeline: a streaming DataFrame, a name, and where its rows go.
 
 This file alone decides what people write down: `hw.pipeline(name, frame).to(hw.topic("out")).run()`
-and how rows of any columns become records. How a pipeline is run and watched stands in `driver`.
+and how rows of any columns become records. How a pipeline is run and watched stands in `driver`;
+which output mode a plan needs, in `output_mode`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
@@ -14,16 +16,28 @@ from headwater.delivery.client.cluster import Cluster
 from headwater.streams.connecting import connect
 from headwater.streams.formats.dead_letters import dead_letter_topics, with_dead_letters
 from headwater.streams.formats.json import to_json
+from headwater.streams.formats.types import quoted
 from headwater.streams.running import definitions
 from headwater.streams.running.checkpoints import check_name
 from headwater.streams.running.errors import DefinitionError
+from headwater.streams.running.output_mode import (
+    APPEND,
+    COMPLETE,
+    UPDATE,
+    maybe_group_columns,
+    mode_of,
+)
+from headwater.streams.running.plans import plan_text, section
+from headwater.streams.sink.foreach_batch import connected_writers, each_batch, own_writers
 from headwater.streams.sink.options import sink_options
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from headwater.streams.running.driver import Driver
+
+_KEY: Final = "key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,29 +85,57 @@ def topic(name: str, *, key: str | None = None, options: Mapping[str, str] | Non
     return Topic(name, key, dict(options or {}))
 
 
-def pipeline(name: str, frame: "DataFrame") -> "Pipeline":
+def pipeline(name: str, frame: "DataFrame", *, mode: str | None = None) -> "Pipeline":
     """Name a streaming DataFrame, so that it can be run, found and watched.
 
+    Args:
+        name: The name, to which its checkpoint belongs.
+        frame: The rows.
+        mode: Spark's output mode: "append", each row is final, or "update", each row is the newest
+            of its group and replaces those before it. Without it: append wherever Spark can, else
+            update, which an aggregate without a watermark needs.
+
     Raises:
-        DefinitionError: The name will not do, is taken in this file, or the frame does not stream.
+        DefinitionError: The name will not do, is taken in this file, the frame does not stream, or
+            there is no such mode.
     """
     if not frame.isStreaming:
         raise DefinitionError(
             f"pipeline {name!r} reads nothing that streams",
             hint="read with spark.readStream; a batch is written with df.write",
         )
-    return Pipeline(check_name(name), frame)
+    if mode == COMPLETE:
+        raise DefinitionError(
+            f"pipeline {name!r} cannot run in complete mode, which writes all rows in each batch",
+            hint='use mode="update": of all keys in the topic the newest rows are the whole result',
+        )
+    if mode not in {None, APPEND, UPDATE}:
+        raise DefinitionError(
+            f"pipeline {name!r}: there is no mode {mode!r}",
+            hint='use mode="append" or mode="update", or leave it out',
+        )
+    return Pipeline(check_name(name), frame, mode)
 
 
 class Pipeline:
     """A named DataFrame on its way to a topic."""
 
-    def __init__(self, name: str, frame: "DataFrame") -> None:
+    def __init__(self, name: str, frame: "DataFrame", mode: str | None = None) -> None:
         """Use `pipeline` instead."""
         self.name = name
         self.frame = frame
         self.target: Topic | None = None
         self.letters = Letters()
+        self._given_mode = mode
+
+    @cached_property
+    def mode(self) -> str:
+        """The output mode that it runs in."""
+        return self._given_mode or mode_of(self._plan)
+
+    @cached_property
+    def _plan(self) -> str:
+        return section(plan_text(self.frame), "Analyzed Logical Plan")
 
     def to(self, target: Topic) -> "Pipeline":
         """Say where its rows go: as records with the sink's columns, else as JSON."""
@@ -104,33 +146,86 @@ class Pipeline:
     def rows(self) -> "DataFrame":
         """Return what the sink is given: the rows, and records that could not be decoded."""
         target = self.wanted_target()
-        frame = self.frame
-        if target.key is not None and target.key not in frame.columns:
+        if target.key is not None and target.key not in self.frame.columns:
             raise DefinitionError(
                 f"pipeline {self.name!r} has no column {target.key!r} for the key",
-                hint=f"it has: {', '.join(frame.columns)}",
+                hint=f"it has: {', '.join(self.frame.columns)}",
             )
-        if "value" not in frame.columns:
-            frame = frame.transform(to_json(key=target.key))
-        elif target.key is not None:
-            frame = frame.withColumn("key", F.col(target.key).cast("string"))
+        frame = self._updates() if self.mode == UPDATE else self._records(target.key)
         if not self._letter_topics(frame):
             return frame
         return with_dead_letters(
             frame, topic=target.name, pipeline=self.name, letters_to=self.letters.topic
         )
 
+    def key_columns(self) -> tuple[str, ...]:
+        """Return the columns that the key of a record is made of; none if rows have no key.
+
+        Raises:
+            DefinitionError: In update mode, if it is not known what a row replaces.
+        """
+        target, columns = self.wanted_target(), self.frame.columns
+        if target.key is not None:
+            return (target.key,)
+        groups = maybe_group_columns(self._plan, columns) if self.mode == UPDATE else None
+        # One among several group columns would not tell groups apart.
+        if _KEY in columns and (groups is None or _KEY not in groups):
+            return (_KEY,)
+        if self.mode == UPDATE and groups is None:
+            raise DefinitionError(
+                f"pipeline {self.name!r} gives the newest row of each group, and its plan does not "
+                f"say which columns tell groups apart: {', '.join(columns)}",
+                hint=f'name one: hw.topic("{target.name}", key="COLUMN"); of several make a column '
+                '`key`: df.withColumn("key", F.to_json(F.struct("a", "b")))',
+            )
+        return groups or ()
+
+    def _records(self, key: "str | Column | None", *content: str) -> "DataFrame":
+        """Return rows as records, with JSON of some columns where they are none yet."""
+        if "value" not in self.frame.columns:
+            return self.frame.transform(to_json(*content, key=key))
+        if key is None:
+            return self.frame
+        column = F.col(quoted(key)) if isinstance(key, str) else key
+        return self.frame.withColumn(_KEY, column.cast("string"))
+
+    def _updates(self) -> "DataFrame":
+        """Return rows as records of which a later one replaces an earlier one with the same key."""
+        names, columns = self.key_columns(), self.frame.columns
+        if names == (_KEY,):
+            return self._records(None, *(name for name in columns if name != _KEY))
+        if self.wanted_target().key is not None:
+            return self._records(*names, *columns)
+        # As an object: a group of nulls has a key, too, and no two groups have the same.
+        fields = F.struct(*(F.col(quoted(name)) for name in names)) if names else None
+        whole = {"ignoreNullFields": "false"}
+        return self._records(F.lit("{}") if fields is None else F.to_json(fields, whole), *columns)
+
     def topics(self) -> list[str]:
         """Return the topics that it writes to."""
         return [self.wanted_target().name, *self._letter_topics(self.frame)]
 
-    def writer(self, rows: "DataFrame") -> "DataStreamWriter":
-        """Return what writes the rows; where its checkpoint is, the driver says."""
+    def writer(self, rows: "DataFrame", checkpoint: str) -> "DataStreamWriter":
+        """Return what writes the rows.
+
+        Args:
+            rows: What `rows` has given.
+            checkpoint: Where Spark keeps its checkpoint.
+        """
         target = self.wanted_target()
-        writer = rows.writeStream.format("headwater").queryName(self.name).options(**target.options)
+        options = dict(target.options)
         # Rows beside dead letters name their topics themselves. Others may still have the topic
         # that they were read from, which must not win.
-        return writer if self._letter_topics(rows) else writer.option("topic", target.name)
+        if not self._letter_topics(rows):
+            options["topic"] = target.name
+        writer = rows.writeStream.queryName(self.name).outputMode(self.mode)
+        writer = writer.option("checkpointLocation", checkpoint)
+        if self.mode != UPDATE:
+            return writer.format("headwater").options(**options)
+        understood = sink_options(options)
+        if _is_connected(rows):
+            return writer.foreachBatch(each_batch(connected_writers(understood, checkpoint)))
+        return writer.foreachBatch(each_batch(own_writers(understood)))
 
     def _letter_topics(self, frame: "DataFrame") -> list[str]:
         found = dead_letter_topics(frame) if self.letters.are_written else []
@@ -174,3 +269,8 @@ class Pipeline:
         """
         driver = self.start(every=every, once=once)
         driver.wait()
+
+
+def _is_connected(frame: "DataFrame") -> bool:
+    """Tell whether a DataFrame is of a Connect server, without loading what that needs."""
+    return type(frame).__module__.startswith("pyspark.sql.connect.")

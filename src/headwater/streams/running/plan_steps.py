@@ -10,9 +10,15 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from headwater.streams.running.plan_tree import (
+    Node,
+    items_of,
+    lists_of,
+    maybe_aggregated,
+    maybe_tree,
+)
 from headwater.streams.running.plans import topics_read
 
-_NODE = re.compile(r"^(?P<branch>[ :]*[+:]- |)(?P<marks>[~!']*)(?P<name>\w+)\s?(?P<detail>.*)$")
 _IDS = re.compile(r"#\d+L?(?:-T\d+ms)?")
 _ALIAS = re.compile(r"(.*) AS (\w+)", re.DOTALL)
 _OURS = "__hw_"
@@ -43,39 +49,13 @@ class Step(NamedTuple):
     keeps_state: bool = False
 
 
-class _Node(NamedTuple):
-    name: str
-    detail: str
-    streams: bool
-    children: list["_Node"]
-
-
 def steps(analyzed: str) -> list[Step]:
     """Return the steps of a plan, in the order in which the data comes along."""
-    root = _tree(analyzed)
+    root = maybe_tree(analyzed)
     return list(_walk(root, 0)) if root is not None else []
 
 
-def _tree(text: str) -> _Node | None:
-    """Read the drawing: each node stands three characters to the right of the one that it feeds."""
-    above: list[_Node] = []
-    for line in text.splitlines():
-        found = _NODE.match(line)
-        if found is None:
-            continue
-        # Columns stand before the root, which streams; texts with line breaks go on at the left.
-        if not found["branch"] and (above or "~" not in found["marks"]):
-            continue
-        node = _Node(found["name"], found["detail"], "~" in found["marks"], [])
-        depth = len(found["branch"]) // 3
-        del above[depth:]
-        if above:
-            above[-1].children.append(node)
-        above.append(node)
-    return above[0] if above else None
-
-
-def _walk(node: _Node, depth: int) -> Iterator[Step]:
+def _walk(node: Node, depth: int) -> Iterator[Step]:
     if not node.streams:
         leaf = node
         while leaf.children:
@@ -91,7 +71,7 @@ def _walk(node: _Node, depth: int) -> Iterator[Step]:
         yield Step(depth, *told, keeps_state=both or bool(_STATEFUL.fullmatch(node.name)))
 
 
-def _told(node: _Node) -> tuple[str, str] | None:
+def _told(node: Node) -> tuple[str, str] | None:
     """Return verb and text of a step; nothing for one that says nothing to people."""
     if node.name.startswith("Streaming"):
         return "read", ", ".join(topics_read(f"{node.name} {node.detail}")) or _format(node.detail)
@@ -140,7 +120,7 @@ def _filter(detail: str) -> tuple[str, str] | None:
 
 
 def _project(detail: str) -> tuple[str, str] | None:
-    items = _items(detail)
+    items = items_of(detail)
     made = [found[2] for each in items if _DECODED in each and (found := _ALIAS.fullmatch(each))]
     decoded = [each for each in made if not each.startswith(_OURS)]
     if decoded:
@@ -161,7 +141,10 @@ def _named(items: list[str]) -> str:
 
 
 def _aggregate(detail: str) -> tuple[str, str]:
-    keys, results = (_items(each) for each in _lists(detail)[:2])
+    found = maybe_aggregated(detail)
+    if found is None:
+        raise ValueError(detail)
+    keys, results = found
     made = [each for each in results if each not in keys]
     by = f"by {_named(keys)}: " if keys else ""
     return "group", f"{by}{_named(made)}"
@@ -181,14 +164,14 @@ def _watermark(detail: str) -> tuple[str, str]:
 
 def _call(detail: str) -> str:
     function = detail.partition("(")[0]
-    lists = _lists(detail.partition(")")[2])
-    return f"{function}, gives {_named(_items(lists[0]))}" if lists else function
+    lists = lists_of(detail.partition(")")[2])
+    return f"{function}, gives {_named(items_of(lists[0]))}" if lists else function
 
 
 def _first_list(verb: str, preposition: str) -> Callable[[str], tuple[str, str]]:
     def tell(detail: str) -> tuple[str, str]:
-        lists = _lists(detail)
-        return verb, f"{preposition}{_named(_items(lists[0]))}" if lists else _plain(detail)
+        lists = lists_of(detail)
+        return verb, f"{preposition}{_named(items_of(lists[0]))}" if lists else _plain(detail)
 
     return tell
 
@@ -200,7 +183,7 @@ _TELLERS: dict[str, Callable[[str], tuple[str, str] | None]] = {
     "DeduplicateWithinWatermark": _first_list("drop", "duplicates within the watermark by "),
     "EventTimeWatermark": _watermark,
     "Filter": _filter,
-    "Generate": lambda detail: ("expand", _plain(_items(f"[{detail}]")[0])),
+    "Generate": lambda detail: ("expand", _plain(items_of(f"[{detail}]")[0])),
     "GlobalLimit": lambda detail: ("limit", _plain(detail)),
     "Join": _join,
     "LocalLimit": lambda _: None,
@@ -212,30 +195,13 @@ _TELLERS: dict[str, Callable[[str], tuple[str, str] | None]] = {
 }
 
 
-def _lists(text: str) -> list[str]:
-    """Return the lists in brackets that stand next to each other."""
-    return [each for each in _items(f"[{text}]") if each.startswith("[")]
-
-
-def _items(text: str) -> list[str]:
-    """Return the items of a list, which may have commas of their own in parentheses."""
-    inner = text.strip().removeprefix("[").removesuffix("]")
-    items, depth, begin = [], 0, 0
-    for place, letter in enumerate(inner):
-        depth += (letter in "([{") - (letter in ")]}")
-        if letter == "," and depth == 0:
-            items.append(inner[begin:place].strip())
-            begin = place + 1
-    return [*items, inner[begin:].strip()] if inner else []
-
-
 def _plain(text: str) -> str:
     """Return an expression without what Spark needs and people do not."""
     text = _LITERAL_CAST.sub(r"\1", " ".join(text.split()))
     text = _NULL_TEST.sub(lambda found: f"{found[2]} is {'not ' if found[1] else ''}null", text)
     text = text.replace(" AND ", " and ").replace(" OR ", " or ")
     text = _COMPARISON.sub(_unwrapped, text)
-    if text.startswith("(") and len(_items(text)) == 1 and _closes_at_end(text):
+    if text.startswith("(") and len(items_of(text)) == 1 and _closes_at_end(text):
         text = text[1:-1]
     return text
 

@@ -8,20 +8,24 @@ reports.
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Protocol
 
 from headwater.base.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.delivery.client import admin
 from headwater.delivery.client.cluster import Cluster
 from headwater.delivery.client.producer import Producer
-from headwater.streams.formats.letters import COUNTS, DEAD
+from headwater.streams.formats.letters import COUNTS, DEAD, LATE_COUNTS, LATE_EVENTS
+from headwater.streams.time import faults
+from headwater.streams.time.faults import Faults
 
 TOPIC: Final = "__hw_progress"
 # A console shows hours, not weeks.
 _CONFIGS = {"retention.ms": str(86_400_000), "cleanup.policy": "delete"}
 _RATES = ("processedRowsPerSecond", "inputRowsPerSecond")
 _RETRY_AFTER_S = 10.0
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LOG = logging.getLogger(__name__)
 
 
@@ -43,6 +47,10 @@ def batch_of(
         times_read: How often the plan reads each source; Spark counts rows as often.
     """
     sources = _counted_once(progress.get("sources", []), times_read)
+    clocks = [said for each in sources if (said := _maybe_clock(each)) is not None]
+    # What a clock says is a row for Spark, and an event for nobody.
+    sources = [each for each in sources if _maybe_clock(each) is None]
+    untimed = _untimed(progress)
     operators = progress.get("stateOperators", [])
     return {
         "pipeline": name,
@@ -55,14 +63,28 @@ def batch_of(
         "rows_per_second": _sum_rates(sources, "processedRowsPerSecond"),
         "input_rows_per_second": _sum_rates(sources, "inputRowsPerSecond"),
         "lag": lag_of(sources),
-        "rows_out": (progress.get("sink") or {}).get("numOutputRows"),
+        "rows_out": _rows_out(progress.get("sink") or {}),
         "state_rows": sum(each.get("numRowsTotal") or 0 for each in operators),
         "state_bytes": sum(each.get("memoryUsedBytes") or 0 for each in operators),
-        "late_rows": sum(each.get("numRowsDroppedByWatermark") or 0 for each in operators),
-        "watermark": (progress.get("eventTime") or {}).get("watermark"),
-        "undecodable": _undecodable(progress.get("observedMetrics") or {}),
+        "late_rows": sum(each.get("numRowsDroppedByWatermark") or 0 for each in operators)
+        + _observed(progress, LATE_COUNTS, LATE_EVENTS),
+        "no_time_rows": sum(each.no_time for each in untimed.values()),
+        "future_rows": sum(each.future for each in untimed.values()),
+        **_watermark(progress, clocks),
+        "undecodable": _observed(progress, COUNTS, DEAD),
         "durations_ms": progress.get("durationMs"),
+        "warnings": [
+            text
+            for columns, each in untimed.items()
+            if (text := faults.maybe_warning(columns, each)) is not None
+        ],
     }
+
+
+def _rows_out(sink: Mapping[str, Any]) -> int | None:
+    """Return how many rows were written; Spark says -1 where it does not know."""
+    count = sink.get("numOutputRows")
+    return None if count is None or count < 0 else int(count)
 
 
 def _counted_once(
@@ -86,12 +108,26 @@ def _sum_rates(sources: list[Mapping[str, Any]], name: str) -> float:
     return round(sum(rate for rate in rates if isinstance(rate, int | float)), 1)
 
 
-def _undecodable(observed: Mapping[str, Any]) -> int:
-    return sum(
-        int(_named(metrics).get(DEAD) or 0)
-        for name, metrics in observed.items()
-        if name.startswith(COUNTS) and isinstance(metrics, dict)
-    )
+def _observed(progress: Mapping[str, Any], prefix: str, count: str) -> int:
+    """Add up a count that several steps of a plan have made."""
+    return sum(int(counts.get(count) or 0) for _, counts in _all_observed(progress, prefix))
+
+
+def _untimed(progress: Mapping[str, Any]) -> dict[str, Faults]:
+    """Return how many events had no time, by what their watermark goes by."""
+    found: dict[str, Faults] = {}
+    for name, counts in _all_observed(progress, faults.COUNTS):
+        columns = faults.columns_in(name)
+        found[columns] = found.get(columns, Faults()).with_more(faults.counted(counts))
+    return found
+
+
+def _all_observed(
+    progress: Mapping[str, Any], prefix: str
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for name, metrics in (progress.get("observedMetrics") or {}).items():
+        if name.startswith(prefix) and isinstance(metrics, dict):
+            yield name, _named(metrics)
 
 
 def _named(metrics: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -100,6 +136,50 @@ def _named(metrics: Mapping[str, Any]) -> Mapping[str, Any]:
         return metrics
     names = [field["name"] for field in metrics["schema"]["fields"]]
     return dict(zip(names, metrics["values"], strict=True))
+
+
+def _maybe_clock(source: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return what a watermark's clock has said, or None where a source reads something else."""
+    said = _as_json(source.get("endOffset"))
+    return said if isinstance(said, dict) and "clock" in said and "watermark" in said else None
+
+
+def _watermark(
+    progress: Mapping[str, Any], clocks: Sequence[Mapping[str, Any]]
+) -> dict[str, object]:
+    """Return up to when all events are believed to have come, and how far that is behind now.
+
+    Of several clocks the slowest counts that is not idle, as for operators. A query without one may
+    have a watermark of Spark's; where it has not, Spark says 1970.
+    """
+    if clocks:
+        said = [each["watermark"] for each in clocks if not each.get("idle")]
+        said = said or [each["watermark"] for each in clocks if each["watermark"] is not None]
+        moment = None if None in said or not said else _moment_of(min(said))
+    else:
+        moment = _parsed((progress.get("eventTime") or {}).get("watermark"))
+        moment = None if moment == _EPOCH else moment
+    at = _parsed(progress.get("timestamp"))
+    behind = None if moment is None or at is None else (at - moment) // timedelta(milliseconds=1)
+    return {
+        "watermark": None if moment is None else _text_of(moment),
+        "watermark_behind_ms": behind,
+    }
+
+
+def _moment_of(time_us: int) -> datetime | None:
+    try:
+        return _EPOCH + timedelta(microseconds=time_us)
+    except OverflowError:
+        return None
+
+
+def _parsed(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def _text_of(moment: datetime) -> str:
+    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
 def lag_of(sources: list[Mapping[str, Any]]) -> int | None:
@@ -117,11 +197,7 @@ def lag_of(sources: list[Mapping[str, Any]]) -> int | None:
 
 def _offsets(reported: object) -> dict[tuple[str, str], int]:
     """Return offsets by partition, whether our source tells them or Spark's own for Kafka."""
-    if isinstance(reported, str):
-        try:
-            reported = json.loads(reported)
-        except ValueError:
-            return {}
+    reported = _as_json(reported)
     if not isinstance(reported, dict):
         return {}
     topics = reported.get("topics") if "version" in reported else reported
@@ -134,6 +210,16 @@ def _offsets(reported: object) -> dict[tuple[str, str], int]:
             if isinstance(offset, int):
                 found[topic, number] = offset
     return found
+
+
+def _as_json(reported: object) -> object:
+    """Return an offset as what it is, where it comes as a text."""
+    if not isinstance(reported, str):
+        return reported
+    try:
+        return json.loads(reported)
+    except ValueError:
+        return None
 
 
 class Publisher:

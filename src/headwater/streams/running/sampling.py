@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headwater.streams.running.errors import PipelineFailedError, translated
+from headwater.streams.running.output_mode import UPDATE
 from headwater.streams.running.plan_steps import Step, steps
 from headwater.streams.running.plans import operators, plan_text, section, times_read, topics_read
 from headwater.streams.running.progress import batch_of
@@ -63,7 +64,9 @@ def take_sample(pipeline: "Pipeline", *, rows_max: int, timeout_s: float) -> Sam
     table = f"headwater_sample_{uuid.uuid4().hex}"
     session = frame.sparkSession
     try:
-        query = frame.writeStream.format("memory").queryName(table).outputMode("append").start()
+        query = (
+            frame.writeStream.format("memory").queryName(table).outputMode(pipeline.mode).start()
+        )
     except Exception as error:
         raise translated(pipeline.name, str(error)) from error
     try:
@@ -92,9 +95,12 @@ def take_sample(pipeline: "Pipeline", *, rows_max: int, timeout_s: float) -> Sam
 
 def _written_as(pipeline: "Pipeline") -> str:
     """Say how rows become records."""
-    key = pipeline.wanted_target().key
     told = "records as they are" if "value" in pipeline.frame.columns else "rows as JSON"
-    return f"{told}, key {key}" if key is not None else told
+    if pipeline.mode == UPDATE:
+        told = f"the newest of each group, {told}"
+    keys = pipeline.key_columns()
+    named = pipeline.wanted_target().key is not None or pipeline.mode == UPDATE
+    return f"{told}, key {', '.join(keys)}" if keys and named else told
 
 
 def _first_batch(name: str, query: "StreamingQuery", times: Sequence[int], timeout_s: float) -> int:

@@ -24,11 +24,15 @@ _kept: list[tuple[tuple[str, ClientOptions], Cluster]] = []
 def lent_cluster(options: SinkOptions) -> Iterator[Cluster]:
     """Lend the client that these options ask for."""
     wanted = (options.bootstrap, options.client)
-    known, cluster = _kept.pop() if _kept else (None, None)
-    if cluster is None or known != wanted:
-        if cluster is not None:
-            cluster.close()
+    try:
+        # Never asked for first: a driver that writes several queries itself does so in threads.
+        known, cluster = _kept.pop()
+    except IndexError:
         cluster = connect(*wanted)
+    else:
+        if known != wanted:
+            cluster.close()
+            cluster = connect(*wanted)
     try:
         yield cluster
     except BaseException:

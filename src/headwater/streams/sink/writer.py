@@ -40,13 +40,15 @@ _MASTER: Final = "spark.master"
 class HeadwaterStreamWriter(DataSourceStreamArrowWriter):
     """Writes the batches of a streaming query, each in one transaction."""
 
-    def __init__(self, options: SinkOptions) -> None:
+    def __init__(self, options: SinkOptions, attempt: Attempt | None = None) -> None:
+        """Take the options, and which batch it is where tasks cannot know."""
         self._options = options
+        self._attempt = attempt
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> WriterCommitMessage:
         """Encode the rows of a task."""
         with hints_shown():
-            attempt = Attempt(
+            attempt = self._attempt or Attempt(
                 _local_property(_QUERY_ID),
                 _local_property(_RUN_ID),
                 int(_local_property(_BATCH_ID)),

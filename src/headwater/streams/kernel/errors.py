@@ -1,0 +1,38 @@
+"""What can go wrong between keys, state and operators, by name.
+
+This file alone decides which errors the kernel raises beyond those of the source and the sink.
+"""
+
+from headwater.base.errors import HeadwaterError
+
+
+class KeyTypeError(HeadwaterError):
+    """A column of a type whose values cannot be told equal by their bytes."""
+
+
+class KeysTooLargeError(HeadwaterError):
+    """The keys of one batch have more bytes than an Arrow column can hold."""
+
+
+class StateDamagedError(HeadwaterError):
+    """State that is not what was written, or that a newer version has written."""
+
+
+class ValueTypeError(HeadwaterError):
+    """A column of a type that state cannot be kept of."""
+
+
+class StateMismatchError(HeadwaterError):
+    """The state in a checkpoint is that of another operator."""
+
+
+class StateStoreError(HeadwaterError):
+    """A session whose state store cannot hold the state of our operators."""
+
+
+class RowOriginError(HeadwaterError):
+    """Rows of which it is not known any more where they come from."""
+
+
+class OwnOperatorError(HeadwaterError):
+    """An operator of one's own that does not keep to what was asked of it."""

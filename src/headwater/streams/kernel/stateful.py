@@ -1,0 +1,80 @@
+"""Operators of one's own in DataFrames: `hf.stateful`.
+
+This file alone decides how such an operator is put behind rows.
+"""
+
+from collections.abc import Callable, Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headwater.streams.errors import hints_shown
+from headwater.streams.formats.types import quoted
+from headwater.streams.kernel.buckets import DEFAULT_BUCKETS
+from headwater.streams.kernel.errors import OwnOperatorError
+from headwater.streams.kernel.operator import value_name
+from headwater.streams.kernel.own import Adapted, OwnOperator
+from headwater.streams.kernel.plan import apply, prepare
+from headwater.streams.time.clocks import HIDDEN
+from headwater.streams.time.durations import Duration, duration_us
+
+
+def stateful(
+    operator: OwnOperator,
+    *,
+    by: Sequence[str],
+    columns: Sequence[str] | None = None,
+    time: str | None = None,
+    hold: Duration = "0 seconds",
+    buckets: int = DEFAULT_BUCKETS,
+) -> Callable[[DataFrame], DataFrame]:
+    """Run an operator of one's own over rows, with state, by key.
+
+    Args:
+        operator: An object with `state` and `output`, which are Arrow schemas, and `step(state,
+            rows, watermark_us)`, which returns the next state and rows; see the guide.
+        by: The columns of the key: rows with the same values are given to the same state.
+        columns: The columns that the operator is given; all, if none are named.
+        time: The column of its output that says when rows were, for windows behind it.
+        hold: By how much these may be older than the watermark.
+        buckets: Into how many parts the state is cut; for as long as the checkpoint lives.
+
+    Raises:
+        OwnOperatorError: It lacks what an operator has, or a column is not there.
+    """
+    with hints_shown():
+        for wanted in ("state", "output", "step"):
+            if not hasattr(operator, wanted):
+                raise OwnOperatorError(
+                    f"{operator!r} has no `{wanted}`",
+                    hint="it needs two Arrow schemas, state and output, and a function step",
+                )
+        if time is not None and time not in operator.output.names:
+            raise OwnOperatorError(
+                f"the output has no column {time!r} for the time",
+                hint=f"it has: {', '.join(operator.output.names)}",
+            )
+        hold_us = duration_us(hold, "hold")
+
+    def add(rows: DataFrame) -> DataFrame:
+        with hints_shown():
+            given = [name for name in rows.columns if name != HIDDEN]
+            names = list(given if columns is None else columns)
+            missing = [name for name in (*by, *names) if name not in given]
+            if missing:
+                raise OwnOperatorError(
+                    f"there is no column {missing[0]!r}", hint=f"there are: {', '.join(given)}"
+                )
+            keys = {name: F.col(quoted(name)) for name in by}
+            values = [F.col(quoted(name)) for name in names]
+            prepared = prepare(rows, keys, values, needs_time=time is not None)
+            adapted = Adapted(operator, names, prepared.values, time=time, hold_us=hold_us)
+            stepped = apply(adapted, [prepared], buckets=buckets, gives_keys=False)
+            metadata = stepped.schema[HIDDEN].metadata
+            own = [
+                F.col(value_name(number)).alias(name, metadata=metadata if name == time else {})
+                for number, name in enumerate(operator.output.names)
+            ]
+            return stepped.select(*own, HIDDEN)
+
+    return add

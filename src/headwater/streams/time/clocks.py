@@ -1,0 +1,239 @@
+"""The clocks of this process, and how rows keep theirs.
+
+This file alone decides how an operator finds the clock of the rows that it is given. What links the
+two is a name in the metadata of the hidden column `__hw`: it goes with the rows through select,
+filter, withColumn and union. What belongs to the name is kept here: options have passwords in them.
+
+A name says under what reports are found again after a restart, so it must not change then; and two
+clocks of one query that see the same topic must not have the same, or one would follow the other's
+rows. So it is made of the column and the rule for the future, and of a number: the first clock that
+sees a topic by this column has 1, another one whose rows come about otherwise has 2. The delay is
+not in it: a query may be started again with another.
+"""
+
+import functools
+import itertools
+import re
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headwater.streams.client_options import client_options
+from headwater.streams.options import bootstrap_of
+from headwater.streams.time.errors import WatermarkError, WatermarkMissingError
+from headwater.streams.time.reader_options import Read, time_reader_options
+from headwater.streams.time.report import Reporter
+from headwater.streams.time.sources import Sources, plan_text, sources_of, time_readers_of
+
+HIDDEN: Final = "__hw"
+"""The column that says where a row comes from, and when it was."""
+
+FAULT: Final = "fault"
+"""The field of it that says why a row has no time; only rows of a source have it."""
+
+CLOCK: Final = "headwater.clock"
+HOLD: Final = "headwater.hold_us"
+"""What the metadata of the hidden column says: names with commas between, and microseconds."""
+
+
+@dataclass(frozen=True)
+class ClockSpec:
+    """What a clock goes by."""
+
+    sources: Sources
+    column: str
+    future: str
+    delay_us: int
+    idle_ms: int | None
+    closes: bool = False
+
+
+@dataclass(frozen=True)
+class Clock:
+    """What tells rows the time: one time reader, or several, of which the slowest counts.
+
+    Attributes:
+        names: Those of the time readers.
+        hold_us: By how much rows may be older than the watermark, beside lateness.
+    """
+
+    names: tuple[str, ...]
+    hold_us: int = 0
+
+    def metadata(self) -> dict[str, object]:
+        """Return what a column's metadata says of the clock."""
+        return {CLOCK: ",".join(self.names), HOLD: self.hold_us}
+
+
+class _Kept(NamedTuple):
+    name: str
+    spec: ClockSpec
+    number: int
+    plan: str
+    reports: str
+    options: dict[str, str]
+    frame: DataFrame
+
+
+_lock = threading.Lock()
+_kept: dict[str, _Kept] = {}
+
+
+def make_clock(rows: DataFrame, spec: ClockSpec) -> Clock:
+    """Return the clock for rows; the same one for the same rows."""
+    plan = plan_text(rows)
+    with _lock:
+        for known in _kept.values():
+            if known.spec == spec and known.plan == plan and _is_of_session(known, rows):
+                return Clock((known.name,))
+        number = _number(spec, plan)
+        reports = f"{spec.column}/{spec.future}/{number}"
+        options = time_reader_options(
+            spec.sources.client,
+            name=reports,
+            delay_us=spec.delay_us,
+            idle_ms=spec.idle_ms,
+            reads=spec.sources.reads,
+            closes=spec.closes,
+        )
+        frame = rows.sparkSession.readStream.format("headwater").options(**options).load()
+        name = f"clock.{len(_kept) + 1}"
+        _kept[name] = _Kept(name, spec, number, plan, reports, options, frame)
+    return Clock((name,))
+
+
+def _number(spec: ClockSpec, plan: str) -> int:
+    """Return which clock this is among those that could take its reports for theirs."""
+    taken = set()
+    for known in _kept.values():
+        alike = (known.spec.column, known.spec.future) == (spec.column, spec.future)
+        if alike and _may_overlap(known.spec.sources.reads, spec.sources.reads):
+            if known.plan == plan:
+                return known.number
+            taken.add(known.number)
+    return next(number for number in itertools.count(1) if number not in taken)
+
+
+def _may_overlap(ones: Sequence[Read], others: Sequence[Read]) -> bool:
+    for one, other in itertools.product(ones, others):
+        if one.choice.pattern is not None or other.choice.pattern is not None:
+            return True
+        if set(one.choice.names()) & set(other.choice.names()):
+            return True
+    return False
+
+
+def _is_of_session(known: _Kept, rows: DataFrame) -> bool:
+    return known.frame.sparkSession is rows.sparkSession
+
+
+# --- for operators ------------------------------------------------------------------------------
+
+
+def clock_of(rows: DataFrame) -> Clock:
+    """Return the clock of rows.
+
+    Raises:
+        WatermarkMissingError: They have none, or have lost it.
+    """
+    if HIDDEN not in rows.columns:
+        if re.search(rf"{HIDDEN}\b", plan_text(rows)):
+            raise WatermarkMissingError(
+                f"the watermark is lost: select() has left out {HIDDEN}",
+                hint=f'keep it, as in rows.select("{HIDDEN}", ...), or use withColumn and drop',
+            )
+        raise WatermarkMissingError(
+            "these rows have no watermark",
+            hint='say what time is: rows.transform(hf.watermark("COLUMN", "10 seconds"))',
+        )
+    metadata = rows.schema[HIDDEN].metadata
+    names = tuple(str(metadata.get(CLOCK, "")).split(","))
+    if not all(name in _kept for name in names):
+        raise WatermarkMissingError(
+            f"{HIDDEN} does not say any more which watermark it belongs to",
+            hint="put hf.watermark behind functions that make rows anew, as mapInArrow",
+        )
+    clock = Clock(names, int(metadata.get(HOLD, 0)))
+    _check_whole(rows, clock)
+    return clock
+
+
+def _check_whole(rows: DataFrame, clock: Clock) -> None:
+    """Refuse rows that have another clock as well: they came by a union, which keeps one name."""
+    known = [_kept[name] for name in clock.names]
+    if FAULT in rows.select(f"{HIDDEN}.*").columns:
+        reads = [read for each in known for read in each.spec.sources.reads]
+        is_whole = all(read in reads for read in sources_of(rows).reads)
+    else:
+        # What an operator gives: its inputs have brought their time readers with them.
+        options = [each.options for each in known]
+        is_whole = all(reader in options for reader in time_readers_of(rows))
+    if not is_whole:
+        raise WatermarkMissingError(
+            "these rows have watermarks of their own, and were put together",
+            hint="put hf.watermark behind union(), or use the rows one by one",
+        )
+
+
+def merged(clocks: Sequence[Clock]) -> Clock:
+    """Return the clock of rows that come of several inputs: the slowest of theirs."""
+    names = tuple(sorted({name for clock in clocks for name in clock.names}))
+    return Clock(names, max(clock.hold_us for clock in clocks))
+
+
+def clock_frame(clock: Clock, buckets: Sequence[int]) -> DataFrame:
+    """Return what the time readers of a clock say, once for each bucket.
+
+    The columns are `bucket int, clock string, watermark long, idle boolean`. Whoever asks, a clock
+    has one time reader in a query: all operators are told the same.
+    """
+    wanted = F.array(*(F.lit(bucket) for bucket in buckets))
+    frames = [
+        _kept[name].frame.select(F.explode(wanted).alias("bucket"), "clock", "watermark", "idle")
+        for name in clock.names
+    ]
+    return functools.reduce(DataFrame.union, frames)
+
+
+def columns_of(clock: Clock) -> str:
+    """Return the columns that a clock goes by, for people."""
+    return ", ".join(dict.fromkeys(_kept[name].spec.column for name in clock.names))
+
+
+def delay_us_of(clock: Clock) -> int:
+    """Return by how much events may come out of order, by the most patient of the clocks."""
+    return max(_kept[name].spec.delay_us for name in clock.names)
+
+
+def reporter_of(clock: Clock) -> Reporter:
+    """Return what tasks report by that read rows of the clock from their source.
+
+    Raises:
+        WatermarkError: The rows are those of several clocks: they come of an operator.
+    """
+    if len(clock.names) != 1:
+        raise WatermarkError(
+            "rows of several clocks report to none",
+            hint="operators report for the rows of their sources alone",
+        )
+    known = _kept[clock.names[0]]
+    client = known.spec.sources.client
+    return Reporter(
+        bootstrap_of(client), client_options(client), known.reports, known.spec.sources.topic()
+    )
+
+
+def reattach(rows: DataFrame, clock: Clock, hold_us: int) -> DataFrame:
+    """Mark what an operator gives with its clock.
+
+    Args:
+        rows: Rows with the hidden column.
+        clock: The clock of the operator's inputs.
+        hold_us: By how much the operator's rows may be older than its watermark.
+    """
+    held = Clock(clock.names, clock.hold_us + hold_us)
+    return rows.withColumn(HIDDEN, F.col(HIDDEN).alias(HIDDEN, metadata=held.metadata()))

@@ -1,0 +1,270 @@
+"""Streams joined with tables as of event time, against DuckDB's ASOF JOIN and a plain model."""
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.streams.joins.asof import AsofJoin
+from headwater.streams.joins.errors import JoinOptionError, RetractedInputError
+from headwater.streams.kernel.operator import Time
+from tests.streams.joins.histories import (
+    LEFT,
+    RIGHT,
+    VALUES,
+    Batch,
+    Event,
+    admitted,
+    histories,
+    late_count,
+    played,
+    rows_of,
+    standing,
+)
+from tests.streams.joins.oracles import asof_join
+
+KINDS = ("inner", "left")
+order, price = (partial(Event, side) for side in (LEFT, RIGHT))
+
+
+def join(kind: str = "left", until_us: int = 0) -> AsofJoin:
+    return AsofJoin(VALUES, VALUES, kind=kind, until_us=until_us)
+
+
+def by_hand(batches: Sequence[Batch], kind: str, until_us: int) -> Counter[tuple[Any, ...]]:
+    """Play batches as the rules are written down, with lists instead of tables."""
+    versions: list[Event] = []
+    waiting: list[Event] = []
+    given_rows: dict[int, tuple[Event, Event | None]] = {}
+    previous = None
+    for batch in batches:
+        horizon = -(2**62) if previous is None else previous - until_us
+        now = -(2**62) if batch.watermark is None else batch.watermark
+        for event in batch.events:
+            is_known = event.key is not None and event.time is not None
+            if event.side == RIGHT and is_known:
+                versions.append(event)
+            elif event.side == LEFT and (event.time is None or event.time >= horizon):
+                if is_known:
+                    waiting.append(event)
+                else:
+                    given_rows[event.number] = (event, None)
+        for event in [row for row in waiting if _time(row) < now]:
+            waiting.remove(event)
+            given_rows[event.number] = (event, None)
+        for event, _ in list(given_rows.values()):
+            if event.time is not None and event.key is not None and event.time >= horizon:
+                given_rows[event.number] = (event, _as_of(event, versions))
+        versions = _remembered(versions, now - until_us)
+        previous = batch.watermark
+    found: Counter[tuple[Any, ...]] = Counter()
+    for row, version in given_rows.values():
+        if version is not None:
+            found[(row.key, row.time, row.number, row.value, version.number, version.value)] += 1
+        elif kind == "left":
+            found[(row.key, row.time, row.number, row.value, None, None)] += 1
+    return found
+
+
+def _time(event: Event) -> int:
+    assert event.time is not None
+    return event.time
+
+
+def _place(version: Event) -> tuple[Any, ...]:
+    return (version.time, version.topic, version.partition, version.number)
+
+
+def _as_of(row: Event, versions: Sequence[Event]) -> Event | None:
+    earlier = [one for one in versions if one.key == row.key and _time(one) <= _time(row)]
+    last = max(earlier, key=_place, default=None)
+    return None if last is None or last.weight < 0 else last
+
+
+def _remembered(versions: Sequence[Event], horizon: int) -> list[Event]:
+    """Forget ends that nobody can ask about any more, and what is before them."""
+    ends: dict[str | None, tuple[Any, ...]] = {}
+    for one in versions:
+        if one.weight < 0 and _time(one) < horizon:
+            ends[one.key] = max(ends.get(one.key, ()), _place(one))
+    return [one for one in versions if _place(one) > ends.get(one.key, ())]
+
+
+@given(
+    histories(deletes=True),
+    st.sampled_from(KINDS),
+    st.sampled_from((0, 1, 3, 20)),
+    st.sampled_from((1, 4)),
+)
+@settings(max_examples=150, deadline=None)
+def test_any_history_gives_what_the_rules_say(
+    batches: list[Batch], kind: str, until_us: int, buckets: int
+) -> None:
+    rows, late = played(join(kind, until_us), batches, buckets=buckets)
+
+    assert standing(rows) == by_hand(batches, kind, until_us)
+    assert late == late_count(batches)
+
+
+@given(histories(deletes=True), st.sampled_from(KINDS))
+@settings(max_examples=100, deadline=None)
+def test_without_late_rows_it_is_duckdbs_asof_join(batches: list[Batch], kind: str) -> None:
+    batches = [Batch(tuple(admitted(batches)), None), batches[-1]]
+
+    rows, _ = played(join(kind), batches)
+
+    assert standing(rows) == asof_join(batches[0].events, kind)
+
+
+@given(histories(deletes=True), st.sampled_from(KINDS))
+@settings(max_examples=100, deadline=None)
+def test_with_corrections_late_rows_do_not_matter(batches: list[Batch], kind: str) -> None:
+    rows, _ = played(join(kind, until_us=2_000_000), batches[:-1])
+    last = [batch.watermark for batch in batches[:-1] if batch.watermark is not None]
+
+    seen = [event for batch in batches for event in batch.events]
+    known = {
+        row[2]: row
+        for row in asof_join(seen, kind)
+        if row[0] is None or row[1] is None or (last and row[1] < last[-1])
+    }
+    assert {row[2]: row for row in standing(rows)} == known
+
+
+@given(histories(deletes=True), st.sampled_from((0, 3)))
+@settings(max_examples=60, deadline=None)
+def test_nothing_comes_out_older_than_the_hold_allows(batches: list[Batch], until_us: int) -> None:
+    operator = join(until_us=until_us)
+
+    rows, _ = played(operator, batches)
+
+    for row in rows:
+        previous = batches[row.batch - 1].watermark if row.batch else None
+        if previous is not None and row.time is not None:
+            assert row.time >= previous - operator.hold_us
+
+
+# Prices of a product, and orders. An order of 20 could still see a price of 20 while the
+# watermark is 20.
+#
+#   price    10: 1 EUR      20: 2 EUR
+#   order        15    19 20
+#   watermark             20  21
+def test_an_order_has_the_price_of_its_time() -> None:
+    batches = [
+        Batch((price("p", 10, 1, 100), order("p", 15, 2), order("p", 20, 3)), 20),
+        Batch((price("p", 20, 4, 200),), 20),
+        Batch((), 21),
+    ]
+
+    rows, late = played(join(), batches)
+
+    assert late == 0
+    assert [(row.batch, row.time, row.values[3]) for row in rows] == [(0, 15, 100), (2, 20, 200)]
+
+
+def test_equal_times_are_decided_by_where_the_versions_come_from() -> None:
+    at = partial(Event, RIGHT, "p", 10)
+    versions = [
+        at(7, 1, topic="b", partition=0),
+        at(9, 2, topic="a", partition=1),
+        at(3, 3, topic="b", partition=1),
+    ]
+
+    for first, second in ((versions, []), (versions[2:], versions[:2]), ([], versions)):
+        batches = [Batch(tuple(first), 5), Batch((*second, order("p", 10, 1)), 5), Batch((), 20)]
+        rows, _ = played(join(), batches)
+        assert [row.values[3] for row in rows] == [3]
+
+
+def test_a_late_price_corrects_the_orders_that_it_concerns() -> None:
+    batches = [
+        Batch((price("p", 10, 1, 100), order("p", 15, 2), order("p", 25, 3)), 30),
+        Batch((price("p", 20, 4, 200),), 30),
+        Batch((price("p", 12, 5, 120),), 30),
+        Batch((price("p", 13, 6, 0, weight=-1),), 30),
+    ]
+
+    rows, late = played(join("inner", until_us=100), batches)
+
+    assert late == 3
+    assert [(row.batch, row.weight, row.version, row.time, row.values[3]) for row in rows] == [
+        (0, 1, 0, 15, 100),
+        (0, 1, 0, 25, 100),
+        (1, -1, 0, 25, 100),
+        (1, 1, 1, 25, 200),
+        (2, -1, 0, 15, 100),
+        (2, 1, 1, 15, 120),
+        (3, -1, 1, 15, 120),
+    ]
+
+
+def test_a_late_price_that_corrects_nothing_still_holds_from_now_on() -> None:
+    batches = [
+        Batch((price("p", 10, 1, 100), order("p", 15, 2)), 30),
+        Batch((price("p", 14, 3, 140),), 30),
+        Batch((order("p", 31, 4),), 40),
+    ]
+
+    rows, late = played(join(), batches)
+
+    assert late == 1
+    assert [(row.weight, row.time, row.values[3]) for row in rows] == [(1, 15, 100), (1, 31, 140)]
+
+
+def test_a_late_order_is_joined_while_its_prices_are_kept() -> None:
+    batches = [
+        Batch((price("p", 10, 1, 100), price("p", 20, 2, 200)), 30),
+        Batch((order("p", 15, 3), order("p", 19, 4), order("p", 20, 5)), 30),
+    ]
+
+    rows, late = played(join(until_us=11), batches)
+
+    assert late == 3
+    assert [(row.version, row.time, row.values[3]) for row in rows] == [(1, 19, 100), (1, 20, 200)]
+
+
+def test_a_product_that_is_gone_has_no_price() -> None:
+    batches = [
+        Batch((price("p", 10, 1, 100), price("p", 20, 2, weight=-1), price("p", 30, 3, 300)), 5),
+        Batch(tuple(order("p", time, time) for time in (9, 10, 19, 20, 29, 30)), 40),
+    ]
+
+    left, _ = played(join("left"), batches)
+    inner, _ = played(join("inner"), batches)
+
+    assert [row.values[3] for row in left] == [None, 100, 100, None, None, 300]
+    assert [row.values[3] for row in inner] == [100, 100, 300]
+
+
+def test_what_nobody_can_ask_for_is_forgotten_without_being_touched() -> None:
+    operator = join(until_us=10)
+    versions = [price("p", time, time) for time in range(10, 60)]
+    ended = [price("q", 10, 70), price("q", 20, 71, weight=-1)]
+    orders = [order("p", 15, 80), order("p", 55, 81)]
+    events = (*versions, *ended, *orders)
+
+    state = operator.step(
+        operator.start(), [rows_of(events, side) for side in (LEFT, RIGHT)], Time(None, 5)
+    ).state
+    counts = []
+    for previous, now in ((5, 30), (30, 31), (31, 62), (62, 200)):
+        empty = [rows_of((), side) for side in (LEFT, RIGHT)]
+        state = operator.step(state, empty, Time(previous, now)).state
+        counts.append([len(state.tables[name]) for name in ("versions", "waiting", "given")])
+
+    # With until of 10: at 30 those of 20 and later, and the end of q; at 31 the end is gone.
+    assert counts == [[41, 1, 0], [39, 1, 0], [8, 0, 1], [1, 0, 0]]
+
+
+def test_what_a_join_cannot_be_is_refused() -> None:
+    with pytest.raises(JoinOptionError, match="'right'"):
+        join("right")
+    with pytest.raises(JoinOptionError, match="-1 us"):
+        join(until_us=-1)
+    with pytest.raises(RetractedInputError, match="the left side"):
+        played(join(), [Batch((Event(LEFT, "a", 1, 1, weight=-1),), None)])

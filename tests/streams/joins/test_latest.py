@@ -1,0 +1,77 @@
+"""Streams joined with what a table says at the moment, against a dictionary."""
+
+from collections import Counter
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.streams.joins.errors import JoinOptionError
+from headwater.streams.joins.latest import LatestJoin
+from tests.streams.joins.histories import (
+    LEFT,
+    RIGHT,
+    VALUES,
+    Batch,
+    Event,
+    histories,
+    played,
+    standing,
+)
+
+visit, profile = (partial(Event, side) for side in (LEFT, RIGHT))
+
+
+def join(kind: str = "left") -> LatestJoin:
+    return LatestJoin(VALUES, VALUES, kind=kind)
+
+
+@given(histories(deletes=True), st.sampled_from(("inner", "left")), st.sampled_from((1, 4)))
+@settings(max_examples=100, deadline=None)
+def test_each_row_gets_what_stands_in_the_table_behind_its_batch(
+    batches: list[Batch], kind: str, buckets: int
+) -> None:
+    table: dict[str | None, Event] = {}
+    expected: Counter[tuple[Any, ...]] = Counter()
+    for batch in batches:
+        changes = [event for event in batch.events if event.side == RIGHT]
+        for event in sorted(changes, key=lambda one: (one.topic, one.partition, one.number)):
+            if event.weight > 0:
+                table[event.key] = event
+            else:
+                table.pop(event.key, None)
+        for event in batch.events:
+            found = table.get(event.key) if event.key is not None else None
+            if event.side == LEFT and (found or kind == "left"):
+                other = (found.number, found.value) if found else (None, None)
+                expected[(event.key, event.time, event.number, event.value, *other)] += 1
+
+    rows, late = played(join(kind), batches, buckets=buckets)
+
+    assert standing(rows) == expected
+    assert late == 0
+
+
+def test_a_visit_sees_the_profile_as_it_is_when_the_visit_comes() -> None:
+    batches = [
+        Batch((visit("ann", 1, 1), profile("ann", 9, 2, 100)), 50),
+        Batch((visit("ann", 2, 3), visit("bob", 3, 4)), 50),
+        Batch((profile("ann", 1, 5, weight=-1), visit("ann", 4, 6)), 50),
+    ]
+
+    rows, late = played(join(), batches)
+
+    assert late == 0
+    assert [(row.values[0], row.values[3]) for row in rows] == [
+        (1, 100),
+        (3, 100),
+        (4, None),
+        (6, None),
+    ]
+
+
+def test_what_a_join_cannot_be_is_refused() -> None:
+    with pytest.raises(JoinOptionError, match="'full'"):
+        join("full")

@@ -1,0 +1,148 @@
+"""Watermarks in a real Spark: slow, silent and lying partitions, stops, repeats, both sources."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headwater.streams.time.clocks import clock_frame, clock_of
+from headwater.streams.time.watermark import clamp, watermark
+from tests import peers
+from tests.streams.brokers import Broker
+from tests.streams.time.clocked import Clocked, Said, events, send, told
+
+NOW = float(int(time.time()))
+YEAR_2099 = 4_070_908_800.0
+
+
+@pytest.fixture
+def topic(near: Broker) -> str:
+    return near.topic("events", partitions=2)
+
+
+def test_a_slow_partition_beside_a_fast_one_and_a_replay(
+    spark: SparkSession, near: Broker, topic: str, tmp_path: Path
+) -> None:
+    send(near, topic, [NOW + each for each in range(20)], partition=0)
+    send(near, topic, [NOW - 1000 + each for each in range(20)], partition=1)
+    rows = events(spark, near, topic).transform(watermark("at", "10 seconds"))
+    query = Clocked(told(rows), tmp_path)
+    query.run()
+    assert query.watermarks() == [None, NOW - 991]
+    assert {each.idle for said in query.said.values() for each in said} == {False}
+    before = dict(query.said)
+    # A driver that died before the last batch was done: it is repeated, and has the same time,
+    # although there is more to know now.
+    send(near, topic, [NOW - 500], partition=1)
+    repeated = query.forget_last_commit()
+    query.said.clear()
+    query.run()
+    assert query.said[repeated] == before[repeated]
+    assert query.watermarks()[1:] == [NOW - 510]
+
+
+def test_a_stream_that_stops_closes_what_is_open(
+    spark: SparkSession, near: Broker, topic: str, tmp_path: Path
+) -> None:
+    rows = events(spark, near, topic).transform(watermark("at", "10 seconds", idle="2 seconds"))
+    query = Clocked(told(rows), tmp_path)
+    send(near, topic, [NOW], partition=0)
+    send(near, topic, [NOW - 1000], partition=1)
+    running = query.start(processingTime="100 milliseconds")
+    try:
+        query.await_that(lambda said: said.watermark == NOW - 1010)
+        query.await_that(lambda said: said == Said(NOW - 10, idle=True))
+        # Partition 1 stays silent; partition 0 goes on, and time with it.
+        send(near, topic, [NOW + 50], partition=0)
+        query.await_that(lambda said: said.watermark == NOW + 40)
+        running.processAllAvailable()
+        batches = len(query.rows)
+        running.processAllAvailable()
+        assert len(query.rows) - batches <= 1, "what stands still is no reason for batches"
+        assert running.exception() is None
+    finally:
+        running.stop()
+    watermarks = [each for each in query.watermarks() if each is not None]
+    assert watermarks == sorted(watermarks)
+
+
+def test_an_event_of_2099_moves_nothing(
+    spark: SparkSession, near: Broker, topic: str, tmp_path: Path
+) -> None:
+    for number in range(2):
+        send(near, topic, [NOW, YEAR_2099, NOW - 5], partition=number)
+    near.send(topic, [(None, b"no time")], partition=0)
+    source = events(spark, near, topic)
+    rows = source.transform(watermark("at", "10 seconds"))
+    query = Clocked(told(rows), tmp_path / "default")
+    query.run()
+    assert query.watermarks() == [None, NOW - 10]
+    credulous = source.transform(watermark("at", "10 seconds", future=None))
+    query = Clocked(told(credulous), tmp_path / "none")
+    query.run()
+    assert query.watermarks() == [None, YEAR_2099 - 10]
+
+
+def test_what_rows_are_given(spark: SparkSession, near: Broker, tmp_path: Path) -> None:
+    first_us, last_us = -62_135_596_800_000_000, 253_402_300_799_999_999
+    topic, other = near.topic("rows"), near.topic("rows")
+    values = [b"%d" % first_us, b"%d" % last_us, b"%d" % round(NOW * 1e6), b"", b"x"]
+    near.send(topic, [(None, value) for value in values])
+    source = events(spark, near, f"{topic},{other}")
+    found = {}
+    for name, future in {"mark": "1 hour", "clamp": clamp("1 hour"), "any": None}.items():
+        rows = source.transform(watermark("at", "1 second", future=future))  # type: ignore[arg-type]
+        shown = rows.selectExpr(
+            "__hw.*", "unix_micros(at) as at_us", "unix_micros(timestamp) as stamp_us"
+        )
+        shown.writeStream.format("memory").queryName(name).trigger(availableNow=True).option(
+            "checkpointLocation", str(tmp_path / name)
+        ).start().awaitTermination(120)
+        found[name] = spark.sql(f"select * from {name} order by offset").collect()
+    now_us = round(NOW * 1e6)
+    for name, rows_found in found.items():
+        assert [(row.topic, row.partition, row.offset) for row in rows_found] == [
+            (topic, 0, offset) for offset in range(5)
+        ]
+        stamp_us = rows_found[1].stamp_us
+        of_last = {"mark": None, "clamp": stamp_us, "any": last_us}[name]
+        assert [row.time for row in rows_found] == [first_us, of_last, now_us, None, None]
+        faults = [None, "future" if name == "mark" else None, None, "no time", "no time"]
+        assert [row.fault for row in rows_found] == faults
+        shown_us = last_us if name != "clamp" else stamp_us
+        assert [row.at_us for row in rows_found] == [first_us, shown_us, now_us, None, None]
+
+
+def test_two_operators_hear_one_time_reader(
+    spark: SparkSession, near: Broker, topic: str, tmp_path: Path
+) -> None:
+    send(near, topic, [NOW], partition=0)
+    send(near, topic, [NOW], partition=1)
+    rows = events(spark, near, topic).transform(watermark("at", "10 seconds"))
+    frame = told(rows).union(clock_frame(clock_of(rows), [7])).union(told(rows.filter("true")))
+    query = Clocked(frame, tmp_path)
+    query.run()
+    for said in query.said.values():
+        assert len(said) == 5
+        assert len(set(said)) == 1
+    offsets = sorted((query.checkpoint / "offsets").glob("[0-9]*"))
+    kept = {line for line in offsets[-1].read_text().splitlines() if '"clock"' in line}
+    assert len(kept) == 1
+    assert json.loads(kept.pop())["watermark"] == round((NOW - 10) * 1e6)
+
+
+def test_sparks_own_source_has_the_same_time(
+    spark: SparkSession, near: Broker, topic: str, tmp_path: Path
+) -> None:
+    if not peers.spark_connector():
+        pytest.skip("Spark's own connector is not here; make peers fetches it")
+    send(near, topic, [NOW], partition=0)
+    send(near, topic, [NOW - 1000], partition=1)
+    rows = events(spark, near, topic, "kafka", maxOffsetsPerTrigger="1").transform(
+        watermark("at", "10 seconds")
+    )
+    query = Clocked(told(rows), tmp_path)
+    query.run()
+    assert query.watermarks() == [None, NOW - 1010]

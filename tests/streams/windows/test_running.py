@@ -1,0 +1,155 @@
+"""Aggregates of everything so far: after every batch they are what DuckDB says of all rows."""
+
+from collections import Counter
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.streams.kernel.operator import WEIGHT, Time
+from headwater.streams.windows.aggregates import NAMES, aggregation
+from headwater.streams.windows.aggregation import Aggregation
+from headwater.streams.windows.errors import RetractionError
+from headwater.streams.windows.reversible import maybe_reversible
+from headwater.streams.windows.running import RunningGroups
+from tests.streams.kernel.laws import Batch, check_laws, consolidate, expected, rows
+from tests.streams.windows.streams import Arrivals, arrivals, arriving, ask, keys
+
+CENTS = pa.decimal128(7, 2)
+VALUES = pa.schema([("c0", pa.int64()), ("c1", CENTS)])
+longs = st.one_of(st.none(), st.integers(-3, 3), st.sampled_from([2**62 - 1, -(2**62)]))
+cents = st.one_of(st.none(), st.integers(-500, 500).map(lambda number: Decimal(number).scaleb(-2)))
+REVERSIBLE = [
+    aggregation("count"),
+    aggregation("count", "c0", pa.int64()),
+    aggregation("avg", "c0", pa.int64()),
+    aggregation("sum", "c1", CENTS),
+    aggregation("avg", "c1", CENTS),
+]
+OTHERS = [aggregation("max", "c0", pa.int64()), aggregation("distinct", "c0", pa.int64())]
+# An average of decimals has four digits more, rounded half away from zero; DuckDB's is a double.
+ANSWER = """
+    SELECT key, count(*), count(c0),
+        (sum(c0::HUGEINT)::DOUBLE / count(c0)), sum(c1)::DECIMAL(17, 2),
+        round(sum(c1)::DECIMAL(38, 2), 2), count(c1) {others}
+    FROM events GROUP BY key"""
+
+
+def average(total: Decimal | None, count: int) -> Decimal | None:
+    """The average with four digits more than cents have, halves away from zero."""
+    if total is None:
+        return None
+    scaled = int(total.scaleb(6))
+    quotient, rest = divmod(abs(scaled), count)
+    quotient += 2 * rest >= count
+    return Decimal(quotient if scaled >= 0 else -quotient).scaleb(-6)
+
+
+def answer(events: pa.Table, others: str = "") -> Counter[Any]:
+    found = []
+    for row in ask(ANSWER.format(others=others), events):
+        key, count, of_c0, mean, total, same, of_c1, *rest = row
+        found.append((key, count, of_c0, mean, total, average(same, of_c1), *rest))
+    return expected(found)
+
+
+@given(arrivals(st.one_of(st.none(), st.integers(-9, 9)), cents))
+@settings(max_examples=40, deadline=None)
+def test_of_events(listed: Arrivals) -> None:
+    batches = arriving(listed, VALUES)
+    left = check_laws(RunningGroups([*REVERSIBLE, *OTHERS], VALUES), batches)
+    for end in range(1, len(batches) + 1):
+        parts = [batch.inputs[0] for batch in batches[:end]]
+        so_far = pa.concat_tables(parts, promote_options="permissive")
+        stands = consolidate(left.played.given[:end])
+        assert stands == answer(so_far, ", max(c0), count(DISTINCT c0)")
+
+
+def reversible(aggregations: Sequence[Aggregation]) -> list[Aggregation]:
+    found = [maybe_reversible(each) for each in aggregations]
+    return [each for each in found if each is not None]
+
+
+Changes = list[tuple[pa.Table, pa.Table]]
+"""Of each batch the rows that take back and that appear, and all rows that stand behind it."""
+
+
+@st.composite
+def changes(draw: st.DrawFn) -> Changes:
+    there: list[tuple[Any, ...]] = []
+    found, offset = [], 0
+    for _ in range(draw(st.integers(1, 5))):
+        listed: list[tuple[int, tuple[Any, ...]]] = []
+        for _ in range(draw(st.integers(0, 8))):
+            if draw(st.booleans()) and there:
+                listed.append((-1, there.pop(draw(st.integers(0, len(there) - 1)))))
+            else:
+                there.append(draw(st.tuples(keys, st.none(), longs, cents)))
+                listed.append((1, there[-1]))
+        table = rows([row for _, row in listed], VALUES, first_offset=offset)
+        weights = pa.array([weight for weight, _ in listed], pa.int8())
+        offset += len(listed)
+        found.append((table.append_column(WEIGHT, weights), rows(there, VALUES)))
+    return found
+
+
+@given(changes())
+@settings(max_examples=50, deadline=None)
+def test_of_changes(listed: Changes) -> None:
+    operator = RunningGroups(reversible(REVERSIBLE), VALUES, retracts=True)
+    left = check_laws(operator, [Batch((table,), None) for table, _ in listed])
+    for end, (_, there) in enumerate(listed, start=1):
+        assert consolidate(left.played.given[:end]) == answer(there)
+
+
+def test_a_group_without_rows_leaves_nothing() -> None:
+    operator = RunningGroups(reversible(REVERSIBLE), VALUES, retracts=True)
+    table = rows([("a", None, 5, None)], VALUES)
+    come = table.append_column(WEIGHT, pa.array([1], pa.int8()))
+    gone = table.append_column(WEIGHT, pa.array([-1], pa.int8()))
+    state = operator.step(operator.start(), [operator.combine(0, come)], Time(None, None)).state
+    step = operator.step(state, [operator.combine(0, gone)], Time(None, None))
+    assert step.rows.column(WEIGHT).to_pylist() == [-1]
+    assert len(step.state.tables["groups"]) == 0
+    with pytest.raises(RetractionError, match="not there"):
+        operator.step(step.state, [operator.combine(0, gone)], Time(None, None))
+    plain = RunningGroups(REVERSIBLE, VALUES)
+    with pytest.raises(RetractionError, match="takes another back"):
+        plain.combine(0, gone)
+
+
+def test_only_what_is_exact_can_be_taken_back() -> None:
+    options: dict[str, dict[str, float | bool]] = {
+        "percentile": {"p": 0.5},
+        "heavy_hitters": {"k": 3},
+    }
+    able = {
+        (name, str(kind))
+        for name in NAMES
+        for kind in (pa.int64(), pa.float64(), CENTS)
+        if maybe_reversible(aggregation(name, "c0", kind, **options.get(name, {}))) is not None
+    }
+    whole, decimal, double = "int64", str(CENTS), "double"
+    assert able == {
+        *(("count", kind) for kind in (whole, decimal, double)),
+        *((name, kind) for name in ("sum", "avg") for kind in (whole, decimal)),
+    }
+
+
+def test_what_comes_most_often_takes_bounded_room() -> None:
+    operator = RunningGroups([aggregation("heavy_hitters", "c0", pa.int64(), k=2)], VALUES)
+    state, sizes = operator.start(), []
+    for batch in range(8):
+        fresh = [("a", None, 5000 * batch + number, None) for number in range(5000)]
+        table = rows([*fresh, *[("a", None, -1, None)] * 500], VALUES)
+        step = operator.step(state, [operator.combine(0, table)], Time(None, None))
+        state = step.state
+        sizes.append(state.tables["groups"].scan().nbytes)
+    assert max(sizes) < 2 * sizes[0]
+    found = step.rows.column("c0").to_pylist()[-1]
+    assert found[0]["value"] == -1
+    assert found[0]["count"] <= 8 * 500 <= found[0]["count"] + found[0]["error"]
