@@ -7,14 +7,22 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.crash.sink.campaign import Campaign
+from tests.crash.sink.work import Work
 
 
-def main() -> int:
-    """Run a campaign; print a line for each round, and one JSON object as the last."""
-    parser = argparse.ArgumentParser(prog="python -m tests.crash.sink", description=__doc__)
+def run(name: str, what: str | None, work: Callable[[Path, int], Work | None]) -> int:
+    """Run a campaign; print a line for each round, and one JSON object as the last.
+
+    Args:
+        name: The campaign's.
+        what: What it is about, for people.
+        work: Makes what the query does, for a directory and a seed.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m tests.crash.{name}", description=what)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=None, help="decides everything but timing")
     parser.add_argument("--first", type=int, default=1, help="the round to begin with")
@@ -26,8 +34,13 @@ def main() -> int:
     seed = random.SystemRandom().getrandbits(31) if given.seed is None else given.seed
     directory = given.directory or Path(tempfile.mkdtemp(prefix="headwater-crash-"))
     print(f"seed {seed}, working in {directory}", flush=True)
+    directory /= "work"
     campaign = Campaign(
-        directory, seed, master=given.master, progress=lambda line: print(line, flush=True)
+        directory,
+        seed,
+        master=given.master,
+        work=work(directory, seed),
+        progress=lambda line: print(line, flush=True),
     )
     begun_s = time.monotonic()
     kept = True
@@ -38,7 +51,7 @@ def main() -> int:
         print(f"{error}\n\nkept: {directory}", flush=True)
     finally:
         if not kept:
-            shutil.rmtree(directory)
+            shutil.rmtree(directory.parent)
         seconds = round(time.monotonic() - begun_s, 1)
         found = campaign.tally.as_json()
         found |= {"kills": campaign.tally.counts["fired"], "broker kills": campaign.tally.kills}
@@ -47,4 +60,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("sink", __doc__, lambda *_: None))

@@ -2,12 +2,12 @@
 
 This file alone decides how a round goes:
 
-    input    a few batches of rows, each row unlike all others
+    input    a few batches of rows
     orders   who dies, where, in which of these batches
     run      the query, in any number of tasks, rows shuffled; a broker that died comes back, on
              what the power cut has left of its disk
     again    until the query comes to its end: by a driver of its own where the old one is dead
-    judge    kafka-python reads exactly all rows, each once
+    judge    kafka-python reads exactly what should be there, each row once
 
 A seed and a number decide a round, but for the timing.
 """
@@ -31,9 +31,8 @@ from tests.crash.broker.plan import plan
 from tests.crash.broker.process import ROOT, BrokerProcess, reserved_port
 from tests.crash.sink.driver import Job, command
 from tests.crash.sink.failing import EXECUTOR, PHASES, VICTIMS, Orders, give
-from tests.streams.sink.reading import values
+from tests.crash.sink.work import TOPIC, Copying, Work
 
-TOPIC = "out"
 _PARTITIONS = 3
 _READY_WITHIN_S = 120.0
 _RUN_WITHIN_S = 150.0
@@ -68,7 +67,12 @@ class Round:
     delay_ms: float
 
 
-def planned(seed: int, number: int, victims: tuple[str, ...] = VICTIMS) -> Round:
+def planned(
+    seed: int,
+    number: int,
+    victims: tuple[str, ...] = VICTIMS,
+    phases: tuple[str, ...] = PHASES,
+) -> Round:
     """Throw the dice of one round; phases and victims take turns."""
     dice = random.Random(f"{seed}/{number}")
     at = number - 1
@@ -79,8 +83,8 @@ def planned(seed: int, number: int, victims: tuple[str, ...] = VICTIMS) -> Round
         tasks.append(dice.choice([count for count in range(1, 6) if count != tasks[-1]]))
     return Round(
         number=number,
-        phase=PHASES[at % len(PHASES)],
-        victim=victims[sum(divmod(at, len(PHASES))) % len(victims)],
+        phase=phases[at % len(phases)],
+        victim=victims[sum(divmod(at, len(phases))) % len(victims)],
         batches=batches,
         in_batch=dice.randrange(batches),
         tasks=tuple(tasks),
@@ -161,6 +165,7 @@ class Campaign:
         *,
         forgetful: bool = False,
         master: str = "",
+        work: Work | None = None,
         progress: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Prepare a campaign.
@@ -171,6 +176,7 @@ class Campaign:
             forgetful: Whether the sink reads no markers, which has to be noticed.
             master: Where Spark runs, if not as the driver does by itself. With local-cluster
                 executors are killed as well.
+            work: What the query does; if nothing else is said, it copies rows.
             progress: Told after every round.
         """
         self._forgetful = forgetful
@@ -183,9 +189,7 @@ class Campaign:
         self._directory = directory
         self._progress = progress
         self._book = Book()
-        self._rows: list[bytes] = []
-        self._files = 0
-        self._input = directory / "input"
+        self._work: Work = work or Copying(directory, PHASES)
         self._orders = directory / "orders.json"
         self._process: BrokerProcess | None = None
         self._drivers: list[_Driver] = []
@@ -196,22 +200,31 @@ class Campaign:
         Raises:
             BrokenPromisesError: With what was broken.
         """
-        self._input.mkdir(parents=True)
+        self._directory.mkdir(parents=True)
         with reserved_port() as port:
             machine = Machine(
                 self._directory / "machine", self._seed, port, self.tally, "", self._book
             )
-            job = Job(str(self._directory), machine.bootstrap, TOPIC, self._forgetful, self._master)
+            job = Job(
+                str(self._directory),
+                machine.bootstrap,
+                TOPIC,
+                self._forgetful,
+                self._master,
+                self._work.name,
+            )
             try:
                 self._start_broker(machine)
                 with Cluster(machine.bootstrap) as cluster:
                     admin.create_topic(cluster, TOPIC, partitions=_PARTITIONS)
+                self._work.prepare(machine.bootstrap)
                 self._new_driver(job)
                 if rounds > 1:
                     # A second one is started before it is needed, which a JVM takes its time for.
                     self._new_driver(job)
                 for number in range(first, first + rounds):
-                    self._round(planned(self._seed, number, self._victims), machine, job)
+                    round_ = planned(self._seed, number, self._victims, self._work.phases)
+                    self._round(round_, machine, job)
                     self.tally.rounds += 1
             finally:
                 self._close(machine)
@@ -220,9 +233,9 @@ class Campaign:
 
     def _round(self, round_: Round, machine: Machine, job: Job) -> None:
         begun_s = time.monotonic()
-        first_batch = self._files
+        first_batch = self._work.next_batch_id()
         for _ in range(round_.batches):
-            self._add_batch(round_)
+            self._work.add_batch(round_.number, machine.bootstrap)
         assert self._process is not None
         driver = self._drivers[0].wait_ready()
         orders = Orders(
@@ -250,21 +263,12 @@ class Campaign:
             self._revive_broker(round_, machine)
         taken.unlink(missing_ok=True)
         self._orders.unlink(missing_ok=True)
-        self._judge(machine)
+        self._work.judge(machine.bootstrap, self._book)
         self._progress(
             f"round {round_.number:3}  {round_.phase:13}  {round_.victim:25}  {runs} runs  "
-            f"{len(self._rows):6} rows  {time.monotonic() - begun_s:5.1f} s"
+            f"{self._work.size():6} rows  {time.monotonic() - begun_s:5.1f} s"
         )
         machine.check()
-
-    def _add_batch(self, round_: Round) -> None:
-        count = 1 + (self._files * 37 + round_.number) % 120
-        rows = [f"{self._files}/{number}/" + "x" * (number % 50) for number in range(count)]
-        hidden = self._input / f".{self._files}"
-        hidden.write_text("".join(f"{row}\n" for row in rows))
-        hidden.rename(self._input / f"{self._files:05}.txt")
-        self._files += 1
-        self._rows += [row.encode() for row in rows]
 
     def _run_once(self, tasks: int, round_: Round, machine: Machine, job: Job) -> bool:
         """Run the query; return whether it came to its end."""
@@ -283,15 +287,6 @@ class Campaign:
             return False
         self._book.counts["failed runs"] += result["error"] is not None
         return result["error"] is None
-
-    def _judge(self, machine: Machine) -> None:
-        found = Counter(values(machine.bootstrap, TOPIC))
-        expected = Counter(self._rows)
-        lost, more = expected - found, found - expected
-        self._book.expect(not lost, "lost", f"{lost.total()} rows, as {list(lost)[:3]}")
-        self._book.expect(not more, "doubled", f"{more.total()} rows, as {list(more)[:3]}")
-        self._book.counts["lost"] += lost.total()
-        self._book.counts["acked"] = len(self._rows)
 
     def _revive_broker(self, round_: Round, machine: Machine) -> None:
         """Start it again, on what the power cut has left."""

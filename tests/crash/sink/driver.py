@@ -1,7 +1,9 @@
 """The Spark driver that is going to be killed: a process of its own.
 
-This file alone decides what the query is: text files, one a batch, into a topic. It prints a line
-of JSON when Spark runs, and then one for each line that it reads: what became of the query.
+This file alone decides which queries there are: text files, one a batch, as they are, or how often
+they have each word so far, or windows of events with late ones among them. All write to a topic. It
+prints a line of JSON when Spark runs, and then one for each line that it reads: what became of the
+query.
 
     python -m tests.crash.sink.driver '{"folder": ..., "bootstrap": ..., "topic": ...}'
 """
@@ -11,12 +13,16 @@ import os
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Final
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from headwater.streams.sink.foreach_batch import each_batch
+from headwater.streams.sink.options import sink_options
 from tests.crash.broker.process import ROOT
-from tests.crash.sink.failing import FORGETFUL, NAME, ORDERS, FailingDataSource
+from tests.crash.sink.failing import FORGETFUL, NAME, ORDERS, FailingDataSource, FailingWriter
+from tests.crash.sink.work import UPDATES
 from tests.streams.needs import start_spark
 from tests.streams.queries import maybe_error
 
@@ -34,6 +40,7 @@ class Job:
         topic: Where rows go.
         forgetful: Whether the sink remembers nothing.
         master: Where Spark runs: on this machine.
+        work: What the query does.
     """
 
     folder: str
@@ -42,6 +49,7 @@ class Job:
     forgetful: bool = False
     # A task may fail three times before its query does.
     master: str = "local[2,4]"
+    work: str = "copy"
 
 
 def command(job: Job) -> list[str]:
@@ -63,29 +71,57 @@ def _session(job: Job) -> SparkSession:
             "spark.sql.warehouse.dir": f"{job.folder}/warehouse",
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J}",
             "spark.ui.showConsoleProgress": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.streaming.stateStore.providerClass": (
+                "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+            ),
         }
     )
     session.dataSource.register(FailingDataSource)
     return session
 
 
+def _copied(session: SparkSession, job: Job, tasks: int) -> DataFrame:
+    rows = session.readStream.option("maxFilesPerTrigger", 1).text(f"{job.folder}/input")
+    return rows.repartition(tasks, F.rand())
+
+
+def _windows(session: SparkSession, job: Job, tasks: int) -> DataFrame:
+    from tests.crash.kernel.query import windows  # noqa: PLC0415 - it needs what this file has
+
+    orders = Path(job.folder) / "orders.json"
+    return windows(session, job.bootstrap, orders, tasks)
+
+
+def _counted(session: SparkSession, job: Job, tasks: int) -> DataFrame:
+    words = _copied(session, job, tasks).groupBy("value").agg(F.count("*").alias("n"))
+    return words.select(
+        F.col("value").alias("key"), F.to_json(F.struct("value", "n")).alias("value")
+    )
+
+
+QUERIES: Final = {"copy": _copied, "windows": _windows, UPDATES: _counted}
+
+
 def _run(session: SparkSession, job: Job, tasks: int) -> str | None:
     """Run the query until there is no more input; return its error."""
-    rows = session.readStream.option("maxFilesPerTrigger", 1).text(f"{job.folder}/input")
-    query = (
-        rows.repartition(tasks, F.rand())
-        .writeStream.format(NAME)
-        .option("kafka.bootstrap.servers", job.bootstrap)
-        .option("kafka.request.timeout.ms", "8000")
-        .option("topic", job.topic)
-        .option("stagingLocation", f"{job.folder}/staging")
-        .option("checkpointLocation", f"{job.folder}/checkpoint")
-        .option(ORDERS, f"{job.folder}/orders.json")
-        .option(FORGETFUL, job.forgetful)
-        .trigger(availableNow=True)
-        .start()
-    )
-    return maybe_error(query, _WITHIN_S)
+    options = {
+        "kafka.bootstrap.servers": job.bootstrap,
+        "kafka.request.timeout.ms": "8000",
+        "topic": job.topic,
+        "stagingLocation": f"{job.folder}/staging",
+    }
+    orders = f"{job.folder}/orders.json"
+    writing = QUERIES[job.work](session, job, tasks).writeStream
+    if job.work == UPDATES:
+        writer = FailingWriter(sink_options(options), orders, is_forgetful=job.forgetful)
+        writing = writing.outputMode("update").foreachBatch(each_batch(lambda _: writer))
+    else:
+        writing = writing.format(NAME).options(**options)
+        writing = writing.option(ORDERS, orders).option(FORGETFUL, job.forgetful)
+    writing = writing.option("checkpointLocation", f"{job.folder}/checkpoint")
+    return maybe_error(writing.trigger(availableNow=True).start(), _WITHIN_S)
 
 
 def main() -> None:

@@ -131,7 +131,8 @@ def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def _reach(path: Path, phase: str, batch_id: int) -> None:
+def reach(path: Path, phase: str, batch_id: int) -> None:
+    """Die here, if that is ordered."""
     orders = _maybe_taken(path, phase, batch_id)
     if orders is not None:
         _kill(orders)
@@ -176,9 +177,9 @@ class FailingWriter(writer.HeadwaterStreamWriter):
         assert context is not None
         batch_id = int(context.getLocalProperty("streaming.sql.batchId") or 0)
         message.INLINE_BYTES_MAX = INLINE_BYTES_MAX
-        _reach(self._path, "before write", batch_id)
+        reach(self._path, "before write", batch_id)
         written = super().write(iterator)
-        _reach(self._path, "after write", batch_id)
+        reach(self._path, "after write", batch_id)
         return written
 
     def commit(
@@ -186,13 +187,13 @@ class FailingWriter(writer.HeadwaterStreamWriter):
         messages: Sequence[WriterCommitMessage | None],
         batchId: int,  # noqa: N803 - Spark's name
     ) -> None:
-        _FailingTransactor.reach = staticmethod(lambda phase: _reach(self._path, phase, batchId))
+        _FailingTransactor.reach = staticmethod(lambda phase: reach(self._path, phase, batchId))
         _FailingTransactor.decide = staticmethod(lambda: self._decide(batchId))
         transaction.__dict__["Transactor"] = _FailingTransactor
         writer.__dict__["MarkerLog"] = _ForgetfulMarkers if self._is_forgetful else MarkerLog
-        _reach(self._path, "before commit", batchId)
+        reach(self._path, "before commit", batchId)
         super().commit(messages, batchId)
-        _reach(self._path, "after commit", batchId)
+        reach(self._path, "after commit", batchId)
         self._decide(batchId, "behind commit")
 
     def _decide(self, batch_id: int, phase: str = "deciding") -> None:
