@@ -23,7 +23,7 @@ ROOT = HERE.parent.parent
 FETCHED = ROOT / ".peers"
 
 # Java programs choose their class path by the folder under tests/peers that holds the pom.
-Jars = Literal["kafka-4.3", "clients-3.9", "clients-2.8", "spark-kafka"]
+Jars = Literal["kafka-4.3", "clients-3.9", "clients-2.8", "spark-kafka", "pyflink-jars"]
 
 
 def _has_jars(jars: Jars) -> bool:
@@ -54,14 +54,17 @@ PRESENT: dict[str, Callable[[], bool]] = {
     "kafka-python's tests": _has_kafka_python_tests,
     "openssl": lambda: shutil.which("openssl") is not None,
     "kcat": lambda: shutil.which("kcat") is not None,
+    "pyflink": lambda: _has_jars("pyflink-jars") and (FETCHED / "pyflink" / "stamp").is_file(),
 }
+# What `make peers` leaves out has a command of its own.
+_COMMANDS = {"pyflink": "make peers-pyflink"}
 
 
 def missing(name: str) -> str | None:
     """Say what to do about an absent peer, or nothing when it is there."""
     if PRESENT[name]():
         return None
-    return f"peer {name!r} is not installed; run: make peers"
+    return f"peer {name!r} is not installed; run: {_COMMANDS.get(name, 'make peers')}"
 
 
 def require(name: str) -> None:
@@ -84,6 +87,16 @@ def classpath(jars: Jars, *more: Path) -> str:
 def spark_connector() -> list[Path]:
     """List the jars of Spark's own Kafka connector, for `spark.jars`; none when it is absent."""
     return sorted((FETCHED / "spark-kafka").glob("*.jar")) if PRESENT["spark-kafka"]() else []
+
+
+def pyflink_python() -> Path:
+    """Name the interpreter of the virtual environment that has PyFlink."""
+    return FETCHED / "pyflink" / "bin" / "python"
+
+
+def pyflink_jars() -> list[Path]:
+    """List the jars that PyFlink is given besides its own."""
+    return sorted((FETCHED / "pyflink-jars").glob("*.jar"))
 
 
 def java_command(

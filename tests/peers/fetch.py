@@ -1,10 +1,10 @@
-"""Fetch the peers: `make peers`.
+"""Fetch the peers: `make peers`, and `make peers-pyflink` for the one that only a benchmark needs.
 
 This file alone decides where peers come from: jars through Maven, kafkajs through npm, the tests
-of kafka-python through pip, kcat through apt. Coordinates stand in the poms and the package.json
-beside it; kafka-python's tests come in the version of the installed client. What is already there
-and unchanged is not fetched again; what cannot be had is named and ends the run with 1, after
-everything else was tried.
+of kafka-python and PyFlink through pip, kcat through apt. Coordinates stand in the poms, the
+package.json and the requirements.txt beside it; kafka-python's tests come in the version of the
+installed client. What is already there and unchanged is not fetched again; what cannot be had is
+named and ends the run with 1, after everything else was tried.
 """
 
 import hashlib
@@ -149,6 +149,21 @@ def kafka_python_tests() -> None:
     (folder / "stamp").write_text(version)
 
 
+def pyflink() -> None:
+    """Install PyFlink, with its Kafka connector, in a virtual environment of its own."""
+    wanted = HERE / "pyflink" / "requirements.txt"
+    folder = FETCHED / "pyflink"
+    if _is_current(folder, wanted):
+        return
+    jars("pyflink-jars")
+    shutil.rmtree(folder, ignore_errors=True)
+    _run([sys.executable, "-m", "venv", "--without-pip", str(folder)])
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    python = str(folder / "bin" / "python")
+    _run([*pip, "--python", python, "install", "-r", str(wanted)])
+    (folder / "stamp").write_text(_digest(wanted))
+
+
 STEPS: tuple[tuple[str, Callable[[], None]], ...] = (
     ("programs (apt)", programs),
     ("Apache Kafka 4.3 (mvn)", lambda: jars("kafka-4.3")),
@@ -158,12 +173,16 @@ STEPS: tuple[tuple[str, Callable[[], None]], ...] = (
     ("kafkajs (npm)", kafkajs),
     ("kafka-python's tests (pip)", kafka_python_tests),
 )
+# What no test needs is fetched by name alone.
+NAMED: dict[str, tuple[str, Callable[[], None]]] = {
+    "pyflink": ("PyFlink (pip, mvn)", pyflink),
+}
 
 
 def main() -> int:
-    """Try every step; 1 when any failed."""
+    """Try every step, or those that were named; 1 when any failed."""
     failed = 0
-    for title, step in STEPS:
+    for title, step in [NAMED[name] for name in sys.argv[1:]] or STEPS:
         begun_s = time.monotonic()
         try:
             step()
