@@ -6,6 +6,7 @@ whatever the unit; for people as a table, for machines as JSON.
 
 import argparse
 import json
+import math
 import sys
 import time
 from pathlib import Path
@@ -15,7 +16,10 @@ _SMALLER_IS_BETTER = {"p50 ms", "p99 ms", "s", "CPU s/GB", "MB resident", "% of 
 
 
 class Row(NamedTuple):
-    """One line of the table; an absolute bar is a row whose `theirs` is the limit."""
+    """One line of the table; an absolute bar is a row whose `theirs` is the limit.
+
+    Where nobody else can do it, `theirs` is NaN, and the row has no ratio.
+    """
 
     name: str
     ours: float
@@ -35,10 +39,10 @@ class Row(NamedTuple):
         shown: dict[str, object] = {
             "name": self.name,
             "ours": round(self.ours, 4),
-            "theirs": round(self.theirs, 4),
             "unit": self.unit,
-            "ratio": round(self.ratio, 3),
         }
+        if not math.isnan(self.theirs):
+            shown |= {"theirs": round(self.theirs, 4), "ratio": round(self.ratio, 3)}
         if self.bar is not None:
             shown["bar"] = self.bar
         return shown
@@ -51,10 +55,11 @@ def print_rows(rows: list[Row]) -> None:
     for row in rows:
         bar = "" if row.bar is None else f"{row.bar:g}"
         verdict = "" if row.bar is None or row.ratio >= row.bar else "  BELOW"
-        print(
-            f"{row.name:{width}}  {row.ours:>12,.2f}  {row.theirs:>12,.2f}  "
-            f"{row.ratio:>6.2f}x  {bar:>5}{verdict}"
-        )
+        beside = f"{'':>12}  {'':>7}"
+        if not math.isnan(row.theirs):
+            beside = f"{row.theirs:>12,.2f}  {row.ratio:>6.2f}x"
+        line = f"{row.name:{width}}  {row.ours:>12,.2f}  {beside}  {bar:>5}{verdict}"
+        print(line.rstrip())
     print(json.dumps({"rows": [row.as_json() for row in rows]}))
 
 

@@ -35,17 +35,18 @@ class Topic(NamedTuple):
     rows: int
 
 
-def fill(bootstrap: str, topic: Topic) -> int:
-    """Create the topic and write its records; gives how many."""
+def fill(bootstrap: str, topic: Topic, *, exists: bool = False) -> int:
+    """Create the topic, unless it exists, and write its records; gives how many."""
     batches = _batches(topic)
     with Cluster(bootstrap, timeout_s=_TIMEOUT_S) as cluster:
-        admin.create_topic(
-            cluster,
-            topic.name,
-            partitions=topic.partitions,
-            configs={"flush.messages": str(2**63 - 1)},
-        )
-        cluster.await_topic(topic.name, partitions=topic.partitions)
+        if not exists:
+            admin.create_topic(
+                cluster,
+                topic.name,
+                partitions=topic.partitions,
+                configs={"flush.messages": str(2**63 - 1)},
+            )
+            cluster.await_topic(topic.name, partitions=topic.partitions)
         connection = cluster.broker(cluster.leader(topic.name, 0), purpose="fill")
         written, sent = 0, 0
         under_way: deque[int] = deque()

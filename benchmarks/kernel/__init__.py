@@ -1,0 +1,1 @@
+"""What stateful operators cost, beside Spark's own."""
