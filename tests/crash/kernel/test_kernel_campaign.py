@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.crash.kernel.query import PHASES
 from tests.crash.kernel.work import Windowing
 from tests.crash.sink.campaign import Campaign
 from tests.streams.needs import require_spark
@@ -11,16 +12,17 @@ from tests.streams.needs import require_spark
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
 SEED = 1
-ROUNDS = len(Windowing.phases)
+# Of the places around a commit, all of which the sink's own campaign has, those that differ most.
+PLACES = (*PHASES, "before write", "deciding", "after commit")
 
 
 def test_windows_are_right_after_every_death(tmp_path: Path) -> None:
     require_spark()
     folder = tmp_path / "work"
-    campaign = Campaign(folder, SEED, work=Windowing(folder, SEED), progress=print)
+    campaign = Campaign(folder, SEED, work=Windowing(folder, SEED, PLACES), progress=print)
 
-    campaign.run(ROUNDS)
+    campaign.run(len(PLACES))
 
     found = campaign.tally.as_json()
-    assert found["rounds"] == found["fired"] == ROUNDS
+    assert found["rounds"] == found["fired"] == len(PLACES)
     assert found["lost"] == found["doubled"] == 0

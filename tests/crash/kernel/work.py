@@ -34,9 +34,11 @@ class Windowing:
     """Events in windows, with stragglers."""
 
     name = "windows"
-    phases: tuple[str, ...] = (*PHASES, *SINK_PHASES)
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(
+        self, folder: Path, seed: int, phases: tuple[str, ...] = (*PHASES, *SINK_PHASES)
+    ) -> None:
+        self.phases = phases
         self._offsets = folder / "checkpoint" / "offsets"
         self._dice = random.Random(f"events/{seed}")
         self._events: list[tuple[int, str, int]] = []
