@@ -71,6 +71,8 @@ def _session(job: Job) -> SparkSession:
             "spark.sql.warehouse.dir": f"{job.folder}/warehouse",
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG4J}",
             "spark.ui.showConsoleProgress": "false",
+            # As in a session of ours; half of what a new driver costs are imports of its workers.
+            "spark.python.daemon.module": "headwater.streams.worker_daemon",
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.streaming.stateStore.providerClass": (
