@@ -294,3 +294,10 @@ def test_every_aggregate_can_lie_in_state(listed: Arrivals) -> None:
 
     answer, _ = brute_force(batches, Windows(10, 5), 7)
     assert {row[:3] for row in left.rows} == {row[:3] for row in answer}
+
+
+def test_how_long_results_are_corrected_stays_with_the_state() -> None:
+    """Panes that one patience has dropped are missing from what a longer one would correct."""
+    ways = [operator(Windows(10, 10), late) for late in (Drop(), Correct(5), Correct(1000))]
+
+    assert [way.parameters["patience in us"] for way in ways] == [0, 5, 1000]

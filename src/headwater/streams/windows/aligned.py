@@ -88,6 +88,7 @@ class AlignedWindows:
                 self._windows.offset_us % self._windows.slide_us,
             ],
             "aggregates": self._aggregations.labels,
+            "patience in us": self._until_us,
         }
 
     def start(self) -> State:
