@@ -4,6 +4,10 @@ This file alone decides how a record becomes a row of a table. Its value is the 
 object, or the envelope that Debezium puts around rows; a record without a value deletes the row
 that its key names. A key is a JSON object of the key columns, or the plain text of the only one.
 
+Debezium writes two records for a delete: its envelope, which knows when the row was deleted, and
+behind it one without a value, for compaction, which knows only when it was written itself. Where
+times are those of changes, the second has none: it would end what was inserted again in between.
+
 Several tables can be one source: their topics are then read up to one cut of offsets, batch by
 batch, and have one clock.
 """
@@ -38,6 +42,12 @@ _MODES: Final = ("fail", "drop")
 _ORIGIN: Final = ("topic", "partition", "offset")
 _RECORD_TIME: Final = "timestamp"
 _CHANGE_TIME: Final = "ts_ms"
+
+_DEBEZIUM_ROW_OPS: Final = ("c", "u", "r", "d")
+"""What Debezium's `op` says of a row: created, updated, read by a snapshot, deleted. There is also
+`t`: the table was truncated, which names no row."""
+
+_NOT_A_ROW: Final = "NOT_A_ROW"
 
 _DOCUMENT: Final = "__hw_document"
 _ROW: Final = "__hw_row"
@@ -97,13 +107,14 @@ def table(  # noqa: PLR0913 - each is one thing to say about a table
         key: The primary key: the columns that tell rows apart.
         valid_from: The column that says from when on a row holds, for `hf.join_asof`; "timestamp"
             is when the record was written, if no column is called so. A row is gone from the time
-            on at which the record was written that deletes it.
+            on at which the record was written that deletes it; that moves the watermark, too.
         delay: By how much such times may come out of order, as for `hf.watermark`.
         idle: For how long a partition is waited for; None: for ever.
         future: How far ahead rows may be dated to be believed; None: a table may say today what
             holds next year.
         format: "json", or "debezium" for rows in its envelope; `valid_from="ts_ms"` is then the
-            time of the change in the database, and a row is gone from that time on.
+            time of the change in the database. A row is gone from the time of the change on that
+            deletes it; the record without a value behind that one has no time.
         mode: What becomes of a record that cannot be decoded: "fail" or "drop".
         dead_letters: The topic to which such records go instead.
         options: Options of the source, such as `kafka.bootstrap.servers`.
@@ -247,6 +258,10 @@ def _attempt(wanted: _Table, frame: DataFrame) -> DataFrame:
             value = F.coalesce(value, F.when(is_delete, named[field.name]))
         fields.append(value.alias(field.name))
     error: Column = F.lit(None).cast("string")
+    if wanted.format == DEBEZIUM:
+        op = document[OP]
+        text = F.concat(F.lit(f"{_NOT_A_ROW}: Debezium's op is "), op, F.lit(", not one of a row"))
+        error = F.when(~op.isin(*_DEBEZIUM_ROW_OPS), text)
     for name in wanted.key:
         missing = F.col(DECODED)[name].isNull()
         why = F.when(
@@ -294,7 +309,7 @@ def _time(wanted: _Table) -> Column:
     )
     envelope = F.from_json(text, change)
     changed = F.timestamp_millis(envelope[_CHANGE_TIME])
-    is_delete = text.isNull() | (envelope[OP] == F.lit("d"))
+    is_delete = envelope[OP] == F.lit("d")
     held = (
         envelope["after"][wanted.valid_from]
         if wanted.valid_from in wanted.columns.names
