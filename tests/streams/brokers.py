@@ -12,12 +12,14 @@ from typing import Any, NamedTuple
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
+    IsolationLevel,
     KafkaError,
     Message,
     Producer,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 HEADWATER = "headwater"
@@ -84,6 +86,20 @@ class Broker(NamedTuple):
             producer.produce(topic, key=key, value=value)
         assert producer.flush(_WITHIN_S) == 0
         producer.abort_transaction(_WITHIN_S)
+        # Apache Kafka answers before the end of the transaction is in the log.
+        deadline_s = time.monotonic() + _WITHIN_S
+        levels = (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+        while len({self._ends(topic, level) for level in levels}) > 1:
+            assert time.monotonic() < deadline_s, "the transaction does not end"
+            time.sleep(0.02)
+
+    def _ends(self, topic: str, level: IsolationLevel) -> tuple[int, ...]:
+        """Return the end of each partition for who reads at this level."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        found = sorted(admin.list_topics(topic, timeout=_WITHIN_S).topics[topic].partitions)
+        asked = {TopicPartition(topic, each): OffsetSpec.latest() for each in found}  # type: ignore[no-untyped-call]
+        answers = admin.list_offsets(asked, isolation_level=level)
+        return tuple(answers[place].result(_WITHIN_S).offset for place in asked)
 
     def read(self, topic: str, *, isolation: str = "read_committed") -> list[Message]:
         """Read a topic from its beginning to its end of now, partition by partition."""

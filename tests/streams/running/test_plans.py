@@ -92,6 +92,14 @@ def test_what_an_operator_does_is_compared_only_within_one_spark() -> None:
     assert difference(operators(COUNTED), changed, details=False) is None
 
 
+def test_of_a_long_list_the_end_counts_too() -> None:
+    columns = ", ".join(f"column_{number}" for number in range(500))
+    long, other = (operators(f"~Aggregate [{columns}, {last}]") for last in ("a", "b"))
+    assert len(long[0].detail) < len(columns)
+    assert difference(long, other, details=True) is not None
+    assert difference(long, list(long), details=True) is None
+
+
 def test_topics_of_sources() -> None:
     assert topics_read(JOINED) == ["a,b"]
     assert topics_read(RELATION.replace("subscribe=a,b, startingOffsets=earliest", "assign=x")) == [

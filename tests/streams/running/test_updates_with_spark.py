@@ -188,9 +188,22 @@ def test_the_mode_belongs_to_the_checkpoint(own_words: Words) -> None:
     hw.pipeline("words", windows(own_words.source()), mode="update").to(target).run(once=True)
 
     found = [(key["window"]["start"], value["count"]) for key, value in own_words.written()]
-    assert sorted(found) == [("1970-01-01T00:00:00.000Z", 2), ("1970-01-01T00:00:10.000Z", 1)]
+    begins = ("1970-01-01T00:00:00.000000Z", "1970-01-01T00:00:10.000000Z")
+    assert sorted(found) == [(begins[0], 2), (begins[1], 1)]
     with pytest.raises(PipelineChangedError, match="update mode was removed"):
         own_words.pipeline(windows).run(once=True)
+
+
+def test_groups_a_microsecond_apart_have_keys_of_their_own(own_words: Words) -> None:
+    def by_moment(frame: DataFrame) -> DataFrame:
+        moment = F.timestamp_micros(F.length("word")).alias("at")
+        return frame.groupBy(moment, F.lit(1).alias("one")).count()
+
+    own_words.add("a", "bb", "cc")
+    own_words.pipeline(by_moment).run(once=True)
+
+    found = {key["at"]: value["count"] for key, value in own_words.written()}
+    assert found == {"1970-01-01T00:00:00.000001Z": 1, "1970-01-01T00:00:00.000002Z": 2}
 
 
 def test_a_dry_run_says_what_replaces_what(own_words: Words) -> None:
@@ -273,6 +286,15 @@ PLANS: dict[str, tuple[Pipe, tuple[str, ...] | None]] = {
         ("session_window", "word"),
     ),
     "without duplicates": (lambda frame: frame.dropDuplicates(["word"]), None),
+    "by more columns than Spark prints": (
+        lambda frame: (
+            marked(frame)
+            .withColumns({f"c{number}": F.length("word") for number in range(30)})
+            .groupBy(*(f"c{number}" for number in range(30)), F.window("at", "1 minute"))
+            .agg(F.count("*").alias("n"))
+        ),
+        (*(f"c{number}" for number in range(30)), "window"),
+    ),
     "with a watermark beside": (lambda frame: marked(frame).groupBy("word").count(), ("word",)),
 }
 

@@ -24,7 +24,7 @@ from headwater.streams.time.reader_options import (
     read_time_options,
     time_reader_options,
 )
-from headwater.streams.time.records import TIME_TOPIC
+from headwater.streams.time.records import TIME_PLACE, TIME_TOPIC
 from headwater.streams.time.report import Reporter
 from headwater.streams.time.time_log import forget_query
 from headwater.streams.time.time_reader import TimeReader
@@ -37,6 +37,8 @@ DELAY_US = 10
 # Brokers refuse timestamps that are far ahead of their own time; tests move an hour at most.
 START_MS = time.time_ns() // 1_000_000 - 3_600_000
 LIMIT = ReadAllAvailable()
+# Kafka's number for topics among what has configs.
+_TOPIC = 2
 Offset = dict[str, Any]
 
 
@@ -483,6 +485,27 @@ def test_if_the_topic_is_deleted_the_time_holds_and_goes_on(
     query.plan()
     query.plan()
     assert query.decided == (290, False)
+    query.stop()
+
+
+def test_reports_that_somebody_deletes_take_nothing_away(
+    own_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = Query(own_broker, own_broker.topic("time", partitions=2), monkeypatch)
+    query.plan({0: (1000, 0, 9), 1: (100, 0, 9)})
+    query.plan()
+    with Cluster(own_broker.bootstrap) as known:
+        place = TIME_PLACE
+        end = admin.list_offsets(known, {place: admin.LATEST})[place]
+        for policy in ("delete", "compact"):
+            admin.alter_configs(known, _TOPIC, TIME_TOPIC, {"cleanup.policy": policy})
+            if policy == "delete":
+                admin.delete_records(known, {place: end})
+        query.start()
+        query.plan({0: (2000, 10, 19), 1: (200, 10, 19)})
+        query.plan()
+        assert query.decided == (190, False)
+        assert forget_query(known, query.query_id) > 0
     query.stop()
 
 

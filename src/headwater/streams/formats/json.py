@@ -32,7 +32,7 @@ from headwater.streams.formats.letters import (
 )
 from headwater.streams.formats.looking import looking
 from headwater.streams.formats.types import quoted
-from headwater.streams.formats.writing import Target, record_of
+from headwater.streams.formats.writing import Target, json_text, record_of
 
 _CORRUPT = "__hw_corrupt"
 _OPTIONS = {
@@ -111,8 +111,7 @@ def to_json(
     def encode(frame: DataFrame) -> DataFrame:
         given, names = target.prepared(frame, columns)
         fields = F.struct(*(F.col(quoted(name)) for name in names))
-        # A null is written: a reader who finds no field cannot tell it from one that is new.
-        value = F.to_json(fields, {"ignoreNullFields": "false"}).cast("binary")
+        value = json_text(fields).cast("binary")
         if schema_id is not None:
             value = F.concat(F.lit(frame_of(schema_id, b"")), value)
         return record_of(given.withColumn("value", value))

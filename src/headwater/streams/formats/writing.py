@@ -20,6 +20,13 @@ _RECORD: Final = ("key", "headers", "topic", "timestamp")
 _PREFIX: Final = "__hw_"
 # What operators know a row's time by.
 _HIDDEN: Final = "__hw"
+# A null is written: a reader who finds no field cannot tell it from one that is new. Times have all
+# their digits: by itself Spark leaves out those behind the millisecond.
+_WHOLE: Final = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 
 
 class Target(NamedTuple):
@@ -76,11 +83,16 @@ def prefixed(name: str) -> str:
     return f"{_PREFIX}{name}"
 
 
+def json_text(column: Column) -> Column:
+    """Return JSON of a column from which it can be read back as it was."""
+    return F.to_json(column, _WHOLE)
+
+
 def _key(frame: DataFrame) -> Column:
     column = F.col(f"{_PREFIX}key")
     match frame.schema[f"{_PREFIX}key"].dataType:
         case BinaryType():
             return column
         case StructType() | ArrayType() | MapType():
-            return F.to_json(column).cast("binary")
+            return json_text(column).cast("binary")
     return column.cast("string").cast("binary")

@@ -17,6 +17,7 @@ from headwater.streams.connecting import connect
 from headwater.streams.formats.dead_letters import dead_letter_topics, with_dead_letters
 from headwater.streams.formats.json import to_json
 from headwater.streams.formats.types import quoted
+from headwater.streams.formats.writing import json_text
 from headwater.streams.running import definitions
 from headwater.streams.running.checkpoints import check_name
 from headwater.streams.running.errors import DefinitionError
@@ -107,7 +108,8 @@ def pipeline(name: str, frame: "DataFrame", *, mode: str | None = None) -> "Pipe
     if mode == COMPLETE:
         raise DefinitionError(
             f"pipeline {name!r} cannot run in complete mode, which writes all rows in each batch",
-            hint='use mode="update": of all keys in the topic the newest rows are the whole result',
+            hint='use mode="update": unless rows are filtered behind the aggregate, the newest of '
+            "all keys in the topic are the whole result",
         )
     if mode not in {None, APPEND, UPDATE}:
         raise DefinitionError(
@@ -198,8 +200,7 @@ class Pipeline:
             return self._records(*names, *columns)
         # As an object: a group of nulls has a key, too, and no two groups have the same.
         fields = F.struct(*(F.col(quoted(name)) for name in names)) if names else None
-        whole = {"ignoreNullFields": "false"}
-        return self._records(F.lit("{}") if fields is None else F.to_json(fields, whole), *columns)
+        return self._records(F.lit("{}") if fields is None else json_text(fields), *columns)
 
     def topics(self) -> list[str]:
         """Return the topics that it writes to."""

@@ -5,6 +5,7 @@ change, its sources and whatever keeps state may not. It is pure: it reads the t
 prints of a plan, in which what streams is marked.
 """
 
+import hashlib
 import io
 import re
 from collections import Counter
@@ -23,6 +24,9 @@ _SUBSCRIBED = re.compile(r"\b(?:subscribe|subscribePattern|assign)=(.*?)(?:,\s*[
 # What differs from one session to the next: ids of expressions and of objects.
 _IDS = re.compile(r"#\d+L?|@[0-9a-f]+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12},? ?")
 _TEXT_MAX = 2_000
+# Of longer lists Spark prints the beginning: columns would be missing.
+_COLUMNS_SHOWN = "spark.sql.debug.maxToStringFields"
+_COLUMNS_MAX = 100_000
 
 
 class Operator(NamedTuple):
@@ -40,8 +44,14 @@ class Operator(NamedTuple):
 def plan_text(frame: Any) -> str:  # noqa: ANN401 - a DataFrame of any kind of session
     """Return all plans of a DataFrame as Spark prints them, in any kind of session."""
     printed = io.StringIO()
-    with redirect_stdout(printed):
-        frame.explain(mode="extended")
+    conf = frame.sparkSession.conf
+    shown = conf.get(_COLUMNS_SHOWN)
+    conf.set(_COLUMNS_SHOWN, _COLUMNS_MAX)
+    try:
+        with redirect_stdout(printed):
+            frame.explain(mode="extended")
+    finally:
+        conf.set(_COLUMNS_SHOWN, shown)
     return printed.getvalue()
 
 
@@ -59,7 +69,7 @@ def operators(analyzed: str) -> list[Operator]:
         node = _NODE.match(line)
         if node is None:
             continue
-        name, detail = node[1], _IDS.sub("", node[2]).strip()[:_TEXT_MAX]
+        name, detail = node[1], _shortened(_IDS.sub("", node[2]).strip())
         if _SOURCE.fullmatch(name):
             # One that is read again, for dead letters say, has no offset of its own.
             if node[2] not in read:
@@ -84,6 +94,13 @@ def topics_read(analyzed: str) -> list[str]:
     """Return what the sources of a plan subscribe to, in the words of their options."""
     relations = [line for line in analyzed.splitlines() if "StreamingRelation" in line]
     return list(dict.fromkeys(each for line in relations for each in _SUBSCRIBED.findall(line)))
+
+
+def _shortened(text: str) -> str:
+    """Return the beginning of a long text, and a sum by which its end is known."""
+    if len(text) <= _TEXT_MAX:
+        return text
+    return f"{text[:_TEXT_MAX]}... {hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
 
 
 def _source(detail: str) -> str:

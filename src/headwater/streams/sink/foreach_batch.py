@@ -20,7 +20,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from headwater.streams.errors import hints_shown
 from headwater.streams.sink.commit import Attempt
 from headwater.streams.sink.options import SinkOptions
 from headwater.streams.sink.writer import HeadwaterStreamWriter
@@ -45,8 +44,11 @@ def each_batch(writers: Writers) -> "Callable[[DataFrame, int], None]":
         found = frame.mapInArrow(encode, f"{_MESSAGE} binary").collect()
         # They are ours: our own code has just made them, in tasks of this query.
         messages = [pickle.loads(row[_MESSAGE]) for row in found]  # noqa: S301
-        with hints_shown():
+        try:
             writer.commit(messages, batch_id)
+        except BaseException:
+            writer.abort(messages, batch_id)
+            raise
 
     return write
 

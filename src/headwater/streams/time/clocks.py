@@ -27,7 +27,7 @@ from headwater.streams.options import bootstrap_of
 from headwater.streams.time.errors import WatermarkError, WatermarkMissingError
 from headwater.streams.time.reader_options import Read, time_reader_options
 from headwater.streams.time.report import Reporter
-from headwater.streams.time.sources import Sources, plan_text, sources_of, time_readers_of
+from headwater.streams.time.sources import Sources, sources_of, stable_plan_text, time_readers_of
 
 HIDDEN: Final = "__hw"
 """The column that says where a row comes from, and when it was."""
@@ -85,7 +85,7 @@ _kept: dict[str, _Kept] = {}
 
 def make_clock(rows: DataFrame, spec: ClockSpec) -> Clock:
     """Return the clock for rows; the same one for the same rows."""
-    plan = plan_text(rows)
+    plan = stable_plan_text(rows)
     with _lock:
         for known in _kept.values():
             if known.spec == spec and known.plan == plan and _is_of_session(known, rows):
@@ -141,7 +141,7 @@ def clock_of(rows: DataFrame) -> Clock:
         WatermarkMissingError: They have none, or have lost it.
     """
     if HIDDEN not in rows.columns:
-        if re.search(rf"{HIDDEN}\b", plan_text(rows)):
+        if re.search(rf"{HIDDEN}\b", stable_plan_text(rows)):
             raise WatermarkMissingError(
                 f"the watermark is lost: select() has left out {HIDDEN}",
                 hint=f'keep it, as in rows.select("{HIDDEN}", ...), or use withColumn and drop',

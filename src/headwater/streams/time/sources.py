@@ -1,8 +1,7 @@
 """Which topics are below a DataFrame.
 
-This file alone knows Spark's plans: it finds the sources from which a stream comes, ours and
-Spark's own for Kafka, and reads their options. Plans are the JVM's, so it needs a session in this
-process.
+This file alone decides from which sources a stream comes, by its plan: ours, and Spark's own for
+Kafka, with their options. Plans are the JVM's, so it needs a session in this process.
 """
 
 import re
@@ -83,7 +82,7 @@ def time_readers_of(rows: DataFrame) -> list[dict[str, str]]:
     ]
 
 
-def plan_text(rows: DataFrame) -> str:
+def stable_plan_text(rows: DataFrame) -> str:
     """Return the plan of a DataFrame as a text that is the same for the same plan.
 
     Spark's own text of a plan leaves out columns where they are many.

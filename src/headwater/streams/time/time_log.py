@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 
 from headwater.base.errors import ErrorCode, HeadwaterError, KafkaError
 from headwater.base.record.records import Record
+from headwater.delivery.client import admin
 from headwater.delivery.client.batch_reader import BatchReader
 from headwater.delivery.client.cluster import Cluster, is_retriable_or_broken
 from headwater.delivery.client.compacted_topic import CompactedTopic
@@ -80,8 +81,9 @@ class TimeLog:
 
     def _read_once(self, scan: TimeScan) -> None:
         try:
-            if self._reader is not None or self._begin():
-                self._read(scan)
+            if self._reader is not None or self._begin(scan):
+                assert self._reader is not None
+                _read_to_end(self._reader, scan)
         except KafkaError as error:
             if error.code not in _GONE:
                 raise
@@ -111,22 +113,12 @@ class TimeLog:
             self._reader.close()
             self._reader = None
 
-    def _begin(self) -> bool:
+    def _begin(self, scan: TimeScan) -> bool:
         if not _is_there(self._cluster):
             return False
+        scan.next_offset = max(scan.next_offset, _first_offset(self._cluster))
         self._reader = _reader(self._cluster)
         return True
-
-    def _read(self, scan: TimeScan) -> None:
-        assert self._reader is not None
-        while True:
-            # What tasks have written before they ended is below the high watermark.
-            fetched = self._reader.fetch(scan.next_offset, wait_ms=0)
-            before = scan.next_offset
-            scan.take(fetched.records)
-            scan.next_offset = max(scan.next_offset, fetched.log_start_offset)
-            if scan.next_offset >= fetched.high_watermark or scan.next_offset == before:
-                return
 
 
 class TimeWriter:
@@ -192,17 +184,29 @@ def forget_query(cluster: Cluster, query_id: str) -> int:
     if not _is_there(cluster):
         return 0
     scan = QueryScan(query_id)
+    scan.next_offset = _first_offset(cluster)
     with _reader(cluster) as reader:
-        while True:
-            fetched = reader.fetch(scan.next_offset, wait_ms=0)
-            before = scan.next_offset
-            scan.take(fetched.records)
-            if scan.next_offset >= fetched.high_watermark or scan.next_offset == before:
-                break
+        _read_to_end(reader, scan)
     with Producer(cluster) as producer:
         for key in sorted(scan.keys):
             producer.send(TIME_TOPIC, None, key=key, partition=TIME_PLACE[1])
     return len(scan.keys)
+
+
+def _read_to_end(reader: BatchReader, scan: TimeScan | QueryScan) -> None:
+    while True:
+        # What tasks have written before they ended is below the high watermark.
+        fetched = reader.fetch(scan.next_offset, wait_ms=0)
+        before = scan.next_offset
+        scan.take(fetched.records)
+        scan.next_offset = max(scan.next_offset, fetched.log_start_offset)
+        if scan.next_offset >= fetched.high_watermark or scan.next_offset == before:
+            return
+
+
+def _first_offset(cluster: Cluster) -> int:
+    """Return where the topic begins: at another place than 0 where records were deleted."""
+    return admin.list_offsets(cluster, {TIME_PLACE: admin.EARLIEST})[TIME_PLACE]
 
 
 def _reader(cluster: Cluster) -> BatchReader:

@@ -15,6 +15,7 @@ from headwater.streams.errors import hints_shown
 from headwater.streams.formats import letters
 from headwater.streams.formats.batches import ERROR
 from headwater.streams.formats.dead_letters import kept_apart
+from headwater.streams.formats.writing import json_text
 from headwater.streams.kernel.late_rows import Judge, LateRows
 from headwater.streams.kernel.operator import value_name
 from headwater.streams.kernel.plan import apply, hidden_names, prepare
@@ -170,7 +171,7 @@ def _record(rows: DataFrame) -> dict[str, Column]:
     nothing = F.lit(None)
     return {
         "key": (F.col("key") if {"key", "value"} <= present else nothing).cast("binary"),
-        "value": (F.col("value") if "value" in present else F.to_json(F.struct(*others))).cast(
+        "value": (F.col("value") if "value" in present else json_text(F.struct(*others))).cast(
             "binary"
         ),
         "headers": (F.col("headers") if "headers" in present else nothing).cast(_HEADERS),
