@@ -12,15 +12,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from headwater.streams.joins.rows import LEFT, RIGHT
 from headwater.streams.kernel.buckets import bucket_of
 from headwater.streams.kernel.chunks import DictStore
 from headwater.streams.kernel.grouping import hashes
 from headwater.streams.kernel.keys import decode_keys, encode_keys, null_mask
 from headwater.streams.kernel.operator import Operator, Time
 from headwater.streams.kernel.state import State
-
-LEFT = 0
-RIGHT = 1
 
 
 class Event(NamedTuple):

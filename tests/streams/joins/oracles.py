@@ -7,7 +7,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from tests.streams.joins.histories import LEFT, RIGHT, Event
+from headwater.streams.joins.rows import LEFT, RIGHT
+from tests.streams.joins.histories import Event
 
 # One thread and one connection: the tables are small, and there are thousands of them.
 DATABASE = duckdb.connect(config={"threads": 1})

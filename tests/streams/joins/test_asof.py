@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from headwater.streams.joins.asof import AsofJoin
 from headwater.streams.joins.errors import JoinOptionError, RetractedInputError
+from headwater.streams.joins.rows import LEFT, RIGHT
 from headwater.streams.kernel.operator import Time
 from tests.streams.joins.histories import (
-    LEFT,
-    RIGHT,
     VALUES,
     Batch,
     Event,

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.streams.joins.changelog import Upserts
-from headwater.streams.joins.rows import equal_rows
-from tests.streams.joins.histories import LEFT, VALUES, Batch, Event, played, standing
+from headwater.streams.joins.rows import LEFT, equal_rows
+from tests.streams.joins.histories import VALUES, Batch, Event, played, standing
 
 VALUE = pa.schema([("c0", pa.int64())])
 

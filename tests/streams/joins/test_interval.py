@@ -15,11 +15,9 @@ from headwater.streams.joins.errors import (
     RetractedInputError,
 )
 from headwater.streams.joins.interval import IntervalJoin
-from headwater.streams.joins.rows import KINDS
+from headwater.streams.joins.rows import KINDS, LEFT, RIGHT
 from headwater.streams.kernel.operator import Time
 from tests.streams.joins.histories import (
-    LEFT,
-    RIGHT,
     VALUES,
     Batch,
     Event,

@@ -10,16 +10,8 @@ from hypothesis import strategies as st
 
 from headwater.streams.joins.errors import JoinOptionError
 from headwater.streams.joins.latest import LatestJoin
-from tests.streams.joins.histories import (
-    LEFT,
-    RIGHT,
-    VALUES,
-    Batch,
-    Event,
-    histories,
-    played,
-    standing,
-)
+from headwater.streams.joins.rows import LEFT, RIGHT
+from tests.streams.joins.histories import VALUES, Batch, Event, histories, played, standing
 
 visit, profile = (partial(Event, side) for side in (LEFT, RIGHT))
 

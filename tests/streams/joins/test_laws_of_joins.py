@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from headwater.streams.joins.asof import AsofJoin
 from headwater.streams.joins.interval import IntervalJoin
 from headwater.streams.joins.latest import LatestJoin
-from headwater.streams.joins.rows import KINDS, late_rows
+from headwater.streams.joins.rows import KINDS, LEFT, RIGHT, late_rows
 from headwater.streams.kernel.arrays import Bools, Int64s
 from headwater.streams.kernel.operator import Operator
 from tests.streams.joins import test_tables
-from tests.streams.joins.histories import LEFT, RIGHT, VALUES, Batch, histories, rows_of
+from tests.streams.joins.histories import VALUES, Batch, histories, rows_of
 from tests.streams.kernel import laws
 
 

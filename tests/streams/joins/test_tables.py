@@ -12,21 +12,12 @@ from hypothesis import strategies as st
 
 from headwater.streams.joins.changelog import Upserts
 from headwater.streams.joins.errors import ChangelogError, JoinTooLargeError
-from headwater.streams.joins.rows import KINDS
+from headwater.streams.joins.rows import KINDS, LEFT, RIGHT
 from headwater.streams.joins.tables import TableJoin
 from headwater.streams.kernel.keys import encode_keys, null_mask
 from headwater.streams.kernel.operator import Time
 from headwater.streams.kernel.state import State
-from tests.streams.joins.histories import (
-    KEYS,
-    LEFT,
-    RIGHT,
-    Batch,
-    Event,
-    played,
-    rows_of,
-    standing,
-)
+from tests.streams.joins.histories import KEYS, Batch, Event, played, rows_of, standing
 from tests.streams.joins.oracles import table_join
 
 VALUES = pa.schema([("c0", pa.binary()), ("c1", pa.int64())])

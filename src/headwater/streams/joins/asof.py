@@ -33,7 +33,9 @@ from headwater.streams.joins.errors import JoinOptionError
 from headwater.streams.joins.pairs import find_last
 from headwater.streams.joins.places import due, int64s, stretch_keys
 from headwater.streams.joins.rows import (
+    LEFT,
     NO_TIME,
+    RIGHT,
     Input,
     Layout,
     Part,
@@ -59,9 +61,6 @@ from headwater.streams.kernel.operator import (
 )
 from headwater.streams.kernel.state import State
 from headwater.streams.kernel.table import Table
-
-LEFT: Final = 0
-RIGHT: Final = 1
 
 _VERSIONS: Final = "versions"
 _WAITING: Final = "waiting"

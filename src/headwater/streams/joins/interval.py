@@ -31,7 +31,9 @@ from headwater.streams.joins.errors import JoinOptionError
 from headwater.streams.joins.pairs import count_within
 from headwater.streams.joins.places import due, int64s, stretch_keys, under_number
 from headwater.streams.joins.rows import (
+    LEFT,
     PAIRS_MAX,
+    RIGHT,
     Condition,
     Input,
     Layout,
@@ -50,9 +52,6 @@ from headwater.streams.kernel.grouping import group
 from headwater.streams.kernel.operator import KEY, TIME, Step, Time
 from headwater.streams.kernel.state import State
 from headwater.streams.kernel.table import Table
-
-LEFT: Final = 0
-RIGHT: Final = 1
 
 _SIDES: Final = ("left", "right")
 _ALONE: Final = ("left/alone", "right/alone")

@@ -4,12 +4,8 @@ This file alone decides how partners are found: by binary search among rows in o
 time), where a code stands for a key. It knows numbers only.
 """
 
-import numpy as np
-import numpy.typing as npt
-
 from headwater.streams.compiled import compiled
-
-Int64s = npt.NDArray[np.int64]
+from headwater.streams.kernel.arrays import Int64s
 
 
 @compiled

@@ -15,9 +15,11 @@ from headwater.streams.joins.errors import JoinOptionError, JoinTooLargeError, R
 from headwater.streams.joins.pairs import spread
 from headwater.streams.kernel.arrays import Bools, Int64s, frozen, whole
 from headwater.streams.kernel.operator import KEY, TIME, VERSION, WEIGHT, value_name
+from headwater.streams.kernel.packing import NULL_KEY
 
-NULL_KEY: Final = "null_key"
-"""A column of an input, where there is one: some part of the key is null, so nothing equals it."""
+LEFT: Final = 0
+RIGHT: Final = 1
+"""Which input is which side."""
 
 KINDS: Final = ("inner", "left", "right", "full")
 
@@ -184,6 +186,7 @@ def read(rows: pa.Table, schema: pa.Schema) -> Input:
         none = pa.table([pa.array([], type_) for type_ in schema.types], names=schema.names)
         return Input(keys, nothing, frozen(np.empty(0, np.bool_)), none)
     has_key = np.ones(rows.num_rows, np.bool_)
+    # Some part of the key is null, so nothing equals it.
     if NULL_KEY in rows.column_names:
         nulls = whole(rows.column(NULL_KEY)).cast(pa.bool_())
         has_key = ~nulls.to_numpy(zero_copy_only=False)

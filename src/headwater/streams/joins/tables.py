@@ -35,7 +35,9 @@ import pyarrow as pa
 from headwater.streams.joins.errors import ChangelogError
 from headwater.streams.joins.places import int64s, under_name
 from headwater.streams.joins.rows import (
+    LEFT,
     PAIRS_MAX,
+    RIGHT,
     Input,
     Layout,
     Part,
@@ -54,9 +56,6 @@ from headwater.streams.kernel.grouping import group
 from headwater.streams.kernel.operator import KEY, TIME, VERSION, Step, Time, value_name
 from headwater.streams.kernel.state import State
 from headwater.streams.kernel.table import Table
-
-LEFT: Final = 0
-RIGHT: Final = 1
 
 _ROWS: Final = ("left", "right")
 _IDENTITIES: Final = ("left/identities", "right/identities")
