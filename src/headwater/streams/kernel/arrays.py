@@ -59,6 +59,11 @@ def numbers(array: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     return seen(array.buffers()[1], dtype)[array.offset : array.offset + len(array)]
 
 
+def int64s(rows: pa.Table, name: str) -> Int64s:
+    """See a column of int64s, whatever lies under its nulls."""
+    return numbers(whole(rows.column(name)), np.int64)
+
+
 def binary(array: pa.Array) -> Binary:
     """See an array of strings or bytes; the large types have offsets of 64 bits."""
     is_large = pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type)

@@ -12,8 +12,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from headwater.streams.kernel import arrays
-from headwater.streams.kernel.arrays import Int64s
+from headwater.streams.kernel.arrays import int64s
 from headwater.streams.kernel.table import Table
 from headwater.streams.windows.panes import by_number
 
@@ -62,27 +61,22 @@ class Agenda:
     def _add(self, tables: dict[str, Table], rows: pa.Table, now: int | None) -> None:
         if not rows.num_rows:
             return
-        dues = _dues(rows)
+        dues = int64s(rows, DUE)
         levels = np.full(len(dues), _LEVEL_UNKNOWN if now is None else 0)
         if now is not None:
             for level in range(_LEVEL_MAX):
                 levels += (dues - now) >> (_WIDTH_BITS + _STEP_BITS * (level + 1)) > 0
         for level, of_level in by_number(rows, levels):
             bits = _WIDTH_BITS + _STEP_BITS * level
-            for start, part in by_number(of_level, _dues(of_level) >> bits << bits):
+            for start, part in by_number(of_level, int64s(of_level, DUE) >> bits << bits):
                 name = f"{self._word}{level}/{start}"
                 table = tables.get(name) or Table.empty(self._schema, self._order)
                 tables[name] = table.put(part)
 
 
 def _parted(rows: pa.Table, now: int) -> tuple[pa.Table, pa.Table]:
-    is_due = _dues(rows) <= now
+    is_due = int64s(rows, DUE) <= now
     return rows.filter(pa.array(is_due)), rows.filter(pa.array(~is_due))
-
-
-def _dues(rows: pa.Table) -> Int64s:
-    found: Int64s = arrays.numbers(arrays.whole(rows.column(DUE)), np.int64)
-    return found
 
 
 def _level(name: str) -> int:

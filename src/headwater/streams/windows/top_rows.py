@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.streams.kernel import arrays
-from headwater.streams.kernel.arrays import Bools, Int64s
+from headwater.streams.kernel.arrays import Bools, Int64s, int64s
 from headwater.streams.kernel.grouping import group
 from headwater.streams.kernel.keys import encode_keys
 from headwater.streams.kernel.operator import (
@@ -71,15 +71,15 @@ class _Candidates(NamedTuple):
         rows: Their columns of state; what is new has the number -1 and the version -1.
         codes: By row, which of the step's keys it has; ascending.
         stays: By row, whether it is there after the batch.
-        was: By row, its rank before, 0 where it was not among the first.
-        is_: By row, its rank now, 0 where it is not among the first.
+        was: By row, its rank before the batch, 0 where it was not among the first.
+        now: By row, its rank after the batch, 0 where it is not among the first.
     """
 
     rows: pa.Table
     codes: Int64s
     stays: Bools
     was: Int64s
-    is_: Int64s
+    now: Int64s
 
 
 class TopRows:
@@ -159,7 +159,7 @@ class TopRows:
         codes = np.concatenate([old.codes, new])
         is_new = np.arange(len(codes)) >= len(old.codes)
         ties = self._ties(both)
-        numbers = _int64s(both, _NUMBER)
+        numbers = int64s(both, _NUMBER)
         compared = [codes, *sort_keys(both, self._order), *ties]
         order = sorted_rows([*compared, is_new.astype(np.int64), numbers, np.arange(len(codes))])
         both, codes, is_new = both.take(pa.array(order)), codes[order], is_new[order]
@@ -201,15 +201,15 @@ class TopRows:
         return ranks
 
     def _come(self, found: _Candidates) -> Bools:
-        same = (found.was == found.is_) if self._ranked else (found.was > 0)
-        return (found.is_ > 0) & ~same
+        same = (found.was == found.now) if self._ranked else (found.was > 0)
+        return (found.now > 0) & ~same
 
     def _gone(self, found: _Candidates) -> Bools:
-        same = (found.was == found.is_) if self._ranked else (found.is_ > 0)
+        same = (found.was == found.now) if self._ranked else (found.now > 0)
         return (found.was > 0) & ~same
 
     def _changed(self, state: State, keys: pa.Array, found: _Candidates, new: Int64s) -> State:
-        numbers, versions = _int64s(found.rows, _NUMBER).copy(), _int64s(found.rows, _VERSION)
+        numbers, versions = int64s(found.rows, _NUMBER).copy(), int64s(found.rows, _VERSION)
         is_new = numbers < 0
         removed = found.rows.filter(pa.array(~is_new & ~found.stays)).select([_NUMBER])
         codes = found.codes[~is_new & ~found.stays]
@@ -220,8 +220,8 @@ class TopRows:
         added = is_new & found.stays
         numbers[added] = np.arange(begin, begin + added.sum())
         come = self._come(found)
-        versions = np.where(found.is_ == 0, _NOT_GIVEN, np.where(come, new[found.codes], versions))
-        written = found.stays & (is_new | (versions != _int64s(found.rows, _VERSION)))
+        versions = np.where(found.now == 0, _NOT_GIVEN, np.where(come, new[found.codes], versions))
+        written = found.stays & (is_new | (versions != int64s(found.rows, _VERSION)))
         columns = dict(zip(found.rows.column_names, found.rows.columns, strict=True))
         columns[_NUMBER], columns[_VERSION] = pa.array(numbers), pa.array(versions)
         columns[KEY] = keys.take(pa.array(found.codes))
@@ -234,14 +234,14 @@ class TopRows:
             codes = found.codes[chosen]
             rows = found.rows.filter(pa.array(chosen))
             values = [arrays.whole(rows.column(name)) for name in self.inputs[0].names]
-            ranks = (found.was if weight == RETRACT else found.is_)[chosen]
+            ranks = (found.was if weight == RETRACT else found.now)[chosen]
             parts.append(
                 result_rows(
                     self.output,
                     keys.take(pa.array(codes)),
                     times=pa.nulls(len(codes), pa.int64()),
                     weight=weight,
-                    versions=_int64s(rows, _VERSION) if weight == RETRACT else new[codes],
+                    versions=int64s(rows, _VERSION) if weight == RETRACT else new[codes],
                     values=[*values, *([ranks] if self._ranked else [])],
                 )
             )
@@ -261,7 +261,7 @@ def _log_places(rows: pa.Table) -> list[Int64s]:
 def _versions(found: _Candidates, keys: int) -> Int64s:
     """Return the version that changes of each key have: one more than what was given before."""
     versions = np.full(keys, _NOT_GIVEN, np.int64)
-    np.maximum.at(versions, found.codes, _int64s(found.rows, _VERSION))
+    np.maximum.at(versions, found.codes, int64s(found.rows, _VERSION))
     return versions + 1
 
 
@@ -290,9 +290,4 @@ def _left(codes: Int64s, values: Int64s, weights: Int64s) -> Bools:
 
 def _weights(rows: pa.Table) -> Int64s:
     found: Int64s = arrays.numbers(arrays.whole(rows.column(WEIGHT)), np.int8).astype(np.int64)
-    return found
-
-
-def _int64s(rows: pa.Table, name: str) -> Int64s:
-    found: Int64s = arrays.numbers(arrays.whole(rows.column(name)), np.int64)
     return found
