@@ -94,6 +94,9 @@ def rows(
 ) -> pa.Table:
     """Return rows of (key, time, value...), with offsets in their order over several partitions.
 
+    Of three rows, two come from the same place, as when one record becomes several rows; if a table
+    is cut between them, the place comes again in another batch.
+
     Args:
         events: A tuple for each.
         values: The columns behind key and time.
@@ -109,6 +112,7 @@ def rows(
         TIME: pa.array([event[1] for event in listed], pa.int64()),
     }
     numbers = np.arange(first_offset, first_offset + count)
+    numbers -= numbers % 3 == 2
     if topics:
         columns["topic"] = pa.array([topics[number % len(topics)] for number in numbers.tolist()])
     columns["partition"] = pa.array((numbers % partitions).astype(np.int32))
@@ -293,10 +297,13 @@ def comparable(value: object) -> Hashable:
 def _sent(
     operator: Operator, which: int, table: pa.Table, pieces: random.Random | None
 ) -> list[pa.Table]:
-    """Combine rows in pieces, as tasks do."""
+    """Combine rows in pieces, as tasks do: rows of one record are in one of them."""
     if pieces is None:
         return [operator.combine(which, table)]
-    owners = np.array([pieces.randrange(3) for _ in range(table.num_rows)], np.int64)
+    named = [name for name in ("topic", "partition", "offset") if name in table.column_names]
+    places = [tuple(place.values()) for place in table.select(named).to_pylist()]
+    chosen = {place: pieces.randrange(3) for place in dict.fromkeys(places)}
+    owners = np.array([chosen[place] for place in places], np.int64)
     parts = [table.take(pa.array(np.flatnonzero(owners == owner))) for owner in range(3)]
     return [operator.combine(which, part) for part in parts if part.num_rows] or [
         operator.combine(which, table)

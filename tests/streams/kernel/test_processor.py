@@ -1,5 +1,6 @@
 """One bucket's steps on a state store that Spark itself offers for tests."""
 
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from headwater.streams.kernel.state import State
 from headwater.streams.windows.aggregates import aggregation
 from headwater.streams.windows.aligned import AlignedWindows
 from headwater.streams.windows.panes import Windows
+from headwater.streams.windows.sliding import SlidingWindows
 
 BUCKET = bucket_ids(4)[2]
 VALUES = pa.schema([("c0", pa.int64())])
@@ -226,3 +228,22 @@ def test_the_order_of_blobs_changes_nothing(order: list[int]) -> None:
         )
 
     assert run(blobs) == run([blobs[number] for number in order])
+
+
+def test_rows_of_one_place_stand_alike_in_whatever_order_their_blobs_come() -> None:
+    operator = SlidingWindows(10, [aggregation("collect", "c0", pa.int64())], VALUES, passed=["c0"])
+    halves = [
+        sent(blob=to_bytes(operator.combine(0, rows)).to_pybytes(), input=0)
+        for number in (1, 2, 3)
+        for rows in [
+            pa.table([encode_keys([pa.array(["x"])], 1), [5], [0], [7], [number]], schema=ROWS)
+        ]
+    ]
+    found = []
+    for blobs in itertools.permutations(halves):
+        test = TwsTester(BucketProcessor(Setting(operator, (ROWS,), {"operator": "one"}, 4, 1)))
+        results = given_rows(test.test(BUCKET, [*blobs, told(10)]))
+        found.append([(row["c0"], row["c1"]) for row in results])
+
+    assert len(found[0]) == 3
+    assert all(each == found[0] for each in found)

@@ -1,9 +1,11 @@
 """Streams for the tests of windows: rows that come in batches, some of them late, and oracles."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
@@ -15,6 +17,7 @@ Arrivals = list[tuple[list[tuple[Any, ...]], int]]
 
 DUCKDB = duckdb.connect(config={"threads": 1})
 keys = st.sampled_from(["a", "b", "c", None])
+_arrivals = itertools.count()
 
 
 def arrivals(*values: st.SearchStrategy[Any]) -> st.SearchStrategy[Arrivals]:
@@ -35,14 +38,18 @@ def arriving(listed: Arrivals, values: pa.Schema, *, unknown: int = 0) -> list[B
 
 
 def told(batch: Batch) -> list[dict[str, Any]]:
-    """Return the rows of a batch with their keys as people know them."""
+    """Return the rows of a batch with their keys as people know them.
+
+    `arrival` rises from row to row and from call to call: rows of one place stand in this order.
+    """
     found: list[dict[str, Any]] = _readable(batch.inputs[0]).to_pylist()
-    return found
+    return [row | {"arrival": next(_arrivals)} for row in found]
 
 
 def ask(query: str, events: pa.Table) -> Sequence[tuple[Any, ...]]:
-    """Return what DuckDB answers about `events`."""
-    DUCKDB.register("events", _readable(events))
+    """Return what DuckDB answers about `events`; `arrival` is the number of the row."""
+    numbers = pa.array(np.arange(events.num_rows))
+    DUCKDB.register("events", _readable(events).append_column("arrival", numbers))
     found: Sequence[tuple[Any, ...]] = DUCKDB.execute(query).fetchall()
     return found
 

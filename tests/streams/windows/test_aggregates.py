@@ -423,3 +423,31 @@ def test_results_have_the_types_that_spark_gives_them(
     name: str, kind: pa.DataType, output: pa.DataType
 ) -> None:
     assert aggregation(name, "c0", kind).aggregate.output == output
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.one_of(st.none(), any_long)), max_size=25),
+    st.integers(1, 4),
+    st.integers(0, 25),
+)
+def test_the_first_and_the_last_are_the_ends_of_all(values: Values, rows: int, cut: int) -> None:
+    table = table_of(values, pa.int64())
+    for name in ("time", "topic", "partition", "offset"):
+        # As when each record becomes several rows: these are equal in all that orders them.
+        column = table.column(name).take(pa.array(np.arange(len(values)) // rows))
+        table = table.set_column(table.column_names.index(name), name, column)
+    names = ("first", "last", "collect")
+    over = Aggregations([aggregation(name, "c0", pa.int64()) for name in names])
+    pieces = [partials_of(over, table.slice(0, cut)), partials_of(over, table.slice(cut))]
+
+    for partials in (partials_of(over, table), merged(over, pieces)):
+        firsts, lasts, lists = (column.to_pylist() for column in over.finish(partials))
+        places = table.select(["time", "topic", "partition", "offset"]).to_pylist()
+        order = sorted(range(len(values)), key=lambda at: list(places[at].values()))
+        found = [[values[at][1] for at in order if values[at][0] == group] for group in range(3)]
+        wanted = [[value for value in group if value is not None] for group in found]
+
+        assert lists == wanted
+        assert firsts == [each[0] if each else None for each in wanted]
+        assert lasts == [each[-1] if each else None for each in wanted]

@@ -39,6 +39,7 @@ AGGREGATIONS = [
     aggregation("last", "c0", pa.int64()),
 ]
 IDENTITY = ("c0", "c1")
+PLACE = ("time", "topic", "partition", "offset", "arrival")
 YEAR_1 = -62_135_596_800_000_000
 YEAR_9999 = 253_402_300_799_999_999
 
@@ -65,7 +66,7 @@ def batch_answer(table: pa.Table, over: Windows) -> Sequence[tuple[Any, ...]]:
             select unnest(generate_series(-200, 200)) * {over.slide_us} + {over.offset_us} as start
         )
         select key, start, start + {over.length_us}, count(*), sum(c0)::bigint, sum(c1), min(c1),
-            last(c0 order by time, "partition", "offset") filter (c0 is not null)
+            last(c0 order by time, "partition", "offset", arrival) filter (c0 is not null)
         from events join starts on time >= start and time < start + {over.length_us}
         group by key, start
         """,
@@ -139,7 +140,7 @@ def brute_force(
                 is_open = previous is None or end + until_us > previous
                 if start <= row["time"] < end and is_open:
                     is_taken = True
-                    place = (row["time"], row["topic"], row["partition"], row["offset"])
+                    place = [row[name] for name in PLACE]
                     inside.setdefault((row["key"], start), []).append((place, row["c0"], row["c1"]))
             late += row["time"] is not None and not is_taken
         previous = batch.watermark

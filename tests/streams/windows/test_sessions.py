@@ -32,6 +32,7 @@ AGGREGATIONS = [
     aggregation("collect", "c0", pa.int64()),
 ]
 IDENTITY = ("c0", "c1")
+PLACE = ("time", "topic", "partition", "offset", "arrival")
 numbers = st.one_of(st.none(), st.integers(-9, 9))
 gaps = st.sampled_from([1, 2, 5, 16, 40])
 
@@ -47,13 +48,15 @@ def batch_answer(table: pa.Table, gap: int) -> Sequence[tuple[Any, ...]]:
         with marked as (
             select *, coalesce(time - lag(time) over by_key > {gap}, true)::int as begins
             from events
-            window by_key as (partition by key order by time, "partition", "offset")
+            window by_key as (partition by key order by time, "partition", "offset", arrival)
         ), numbered as (
-            select *, sum(begins) over (partition by key order by time, "partition", "offset") as n
-            from marked
+            select *, sum(begins) over by_key as n from marked
+            window by_key as (partition by key order by time, "partition", "offset", arrival)
         )
         select key, min(time), max(time) + {gap}, count(*), sum(c0)::bigint,
-            coalesce(list(c0 order by time, "partition", "offset") filter (c0 is not null), [])
+            coalesce(
+                list(c0 order by time, "partition", "offset", arrival) filter (c0 is not null), []
+            )
         from numbered group by key, n
         """,
         table,
@@ -115,9 +118,7 @@ def brute_force(
     answer = []
     for key, found in sessions.items():
         for session in found:
-            session.sort(
-                key=lambda row: (row["time"], row["topic"], row["partition"], row["offset"])
-            )
+            session.sort(key=lambda row: [row[name] for name in PLACE])
             values = [row["c0"] for row in session if row["c0"] is not None]
             times = [row["time"] for row in session]
             total = sum(values) if values else None
@@ -287,3 +288,8 @@ def test_what_was_trimmed_is_taken_back_as_it_was_given() -> None:
         found = row[3]
         assert isinstance(found, tuple)
         assert [dict(each)["value"] for each in found] == [7, 8]
+
+
+def test_how_long_results_are_corrected_is_part_of_the_state() -> None:
+    assert operator(5, Correct(1)).parameters != operator(5, Correct(2)).parameters
+    assert operator(5, Correct(1)).parameters != operator(5).parameters

@@ -32,7 +32,7 @@ AGGREGATIONS = [
     aggregation("max", "c0", pa.float64()),
     aggregation("first", "c1", pa.int64()),
 ]
-PLACE = ("time", "topic", "partition", "offset")
+PLACE = ("time", "topic", "partition", "offset", "arrival")
 # Quarters, so that the order in which the oracle adds cannot show.
 quarters = st.one_of(st.none(), st.integers(-40, 40).map(lambda number: number / 4))
 numbers = st.one_of(st.none(), st.integers(-9, 9))
@@ -49,7 +49,7 @@ def batch_answer(table: pa.Table, length: int) -> Sequence[tuple[Any, ...]]:
         f"""
         select key, count(*) over seen, sum(c0) over seen, max(c0) over seen,
             (
-                select first(c1 order by time, topic, "partition", "offset")
+                select first(c1 order by time, topic, "partition", "offset", arrival)
                 from events as other
                 where other.key is not distinct from events.key and other.c1 is not null
                     and other.time between events.time - {length} and events.time
@@ -211,6 +211,37 @@ def test_an_overflow_names_the_event() -> None:
 
     with pytest.raises(SumOverflowError, match="window from 1969"):
         play(over, [Batch((table,), FOREVER)])
+
+
+def of_one_record(*numbers: int) -> pa.Table:
+    """Rows as `explode` makes them of one record, or a union of a stream with itself."""
+    table = rows([("k", 5, 1.0, number) for number in numbers], VALUES)
+    place = pa.array([7] * len(numbers), pa.int64())
+    partition = pa.array([0] * len(numbers), pa.int32())
+    table = table.set_column(table.column_names.index("offset"), "offset", place)
+    return table.set_column(table.column_names.index("partition"), "partition", partition)
+
+
+@pytest.mark.parametrize("late", [Drop(), Correct(30)])
+def test_rows_of_one_record_are_events_of_their_own(late: Lateness) -> None:
+    every = [aggregation(name, "c1", pa.int64()) for name in ("first", "last", "collect")]
+    over = SlidingWindows(10, every, VALUES, late, passed=["c1"])
+    batches = [
+        Batch((of_one_record(3, 1, 2),), None),
+        Batch((of_one_record(3),), 6),
+        Batch((of_one_record(4),), 7),
+    ]
+
+    left = check_laws(over, batches, identity=None)
+
+    seen = [3, 1, 2, 3] if late == Drop() else [3, 1, 2, 3, 4]
+    assert left.rows == expected(("k", 3, seen[-1], seen, number) for number in seen)
+    assert left.played.given[1].column("c3").to_pylist() == [3, 1, 2, 3]
+
+
+def test_how_long_results_are_corrected_is_part_of_the_state() -> None:
+    assert operator(5, Correct(1)).parameters != operator(5, Correct(2)).parameters
+    assert operator(5, Correct(1)).parameters != operator(5).parameters
 
 
 def test_nobody_looks_ahead() -> None:

@@ -46,7 +46,7 @@ def test_of_events(listed: Arrivals, order: list[Order], count: int, ranked: boo
     batches = arriving(listed, VALUES)
     operator = TopRows(count, order, VALUES, ranked=ranked)
     left = check_laws(operator, batches, identity=("c2",) if ranked else None)
-    by = sorted_by(order, "topic", "partition", '"offset"')
+    by = sorted_by(order, "topic", "partition", '"offset"', "arrival")
     for end in range(1, len(batches) + 1):
         parts = [batch.inputs[0] for batch in batches[:end]]
         so_far = pa.concat_tables(parts, promote_options="permissive")

@@ -1,7 +1,8 @@
 """The first value, the last value, and all values in their order.
 
 This file alone decides which order that is: of event time, and at the same time of topic, partition
-and offset. It is not that of arrival, so any batches give the same. Nulls are left out.
+and offset. It is not that of arrival, so any batches give the same. Only rows that are equal in all
+of these, as those of one record are behind `explode`, stand as they came. Nulls are left out.
 
 `collect` keeps every value of a window in state, and writes the whole list again when it grows.
 """

@@ -1,7 +1,8 @@
 """Which row of each group is the one: the smallest, the largest, the first, the last.
 
 This file alone decides how rows are compared for that. It knows no Arrow, and of the values only
-how they are ordered. Among equals the first row wins, so equals must be equal in all that shows.
+how they are ordered. Of equal values the first row wins, so they must be equal in all that shows.
+Rows that come from the same place, as those of one record, count as standing in their order.
 
 `picked` has the number of a row for each group, -1 where there is none yet.
 """
@@ -100,8 +101,10 @@ def pick_place(
                 is_later = topics[row] > topics[best]
             elif partitions[row] != partitions[best]:
                 is_later = partitions[row] > partitions[best]
-            else:
+            elif offsets[row] != offsets[best]:
                 is_later = offsets[row] > offsets[best]
+            else:
+                is_later = True
             if is_later != last:
                 continue
         picked[codes[row]] = row

@@ -29,24 +29,26 @@ def aggregate_ranges(
     count = rows.num_rows
     level = aggregations.update(np.arange(count), count, rows)
     low, high = lows.copy(), highs.copy()
-    owners, pieces = [], []
+    fronts: list[tuple[Int64s, pa.Table]] = []
+    backs: list[tuple[Int64s, pa.Table]] = []
     while len(low) and count:
         table = pa.Table.from_arrays(level, schema=aggregations.partials)
-        for is_taken, nodes in (
-            ((low < high) & (low & 1 == 1), low),
-            ((low < high) & (high & 1 == 1), high - 1),
+        for is_taken, nodes, ends in (
+            ((low < high) & (low & 1 == 1), low, fronts),
+            ((low < high) & (high & 1 == 1), high - 1, backs),
         ):
             taken = np.flatnonzero(is_taken)
-            owners.append(taken)
-            pieces.append(table.take(pa.array(nodes[taken])))
+            ends.append((taken, table.take(pa.array(nodes[taken]))))
         low, high = (low + 1) >> 1, high >> 1
         if not (low < high).any():
             break
         above = (count + 1) // 2
         level = aggregations.merge(np.arange(count) // 2, above, table)
         count = above
-    if not owners:
+    if not fronts:
         return aggregations.partials.empty_table()
+    # A range's pieces in the order of its rows: what is equal for an aggregate must keep it.
+    owners, pieces = zip(*fronts, *reversed(backs), strict=True)
     found = aggregations.merge(
         np.concatenate(owners), len(lows), pa.concat_tables(pieces).combine_chunks()
     )

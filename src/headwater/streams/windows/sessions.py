@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.streams.kernel import arrays
-from headwater.streams.kernel.arrays import Bools, Int64s
+from headwater.streams.kernel.arrays import Bools, Int64s, int64s
 from headwater.streams.kernel.grouping import group
 from headwater.streams.kernel.operator import KEY, TIME, Step, Time
 from headwater.streams.kernel.state import State
@@ -105,7 +105,11 @@ class SessionWindows:
     @property
     def parameters(self) -> dict[str, object]:
         """What must stay the same for as long as a state lives."""
-        return {"gap": self._gap_us, "aggregates": self._aggregations.labels}
+        return {
+            "gap": self._gap_us,
+            "aggregates": self._aggregations.labels,
+            "patience in us": self._until_us,
+        }
 
     def start(self) -> State:
         """Return the state of a bucket that has seen nothing."""
@@ -116,7 +120,7 @@ class SessionWindows:
         return combined(rows, self._combined)
 
     def _combined(self, rows: pa.Table) -> pa.Table:
-        times = arrays.numbers(arrays.whole(rows.column(TIME)), np.int64)
+        times = int64s(rows, TIME)
         slots = self._slots(times)
         codes, chosen = group_by_pane(arrays.whole(rows.column(KEY)), slots, self._slot_us)
         first, last = times[chosen], times[chosen]
@@ -183,7 +187,7 @@ class SessionWindows:
         codes = np.concatenate([known.codes, codes])
         is_old = np.arange(len(codes)) < known.rows.num_rows
 
-        firsts, lasts = _numbers(stretches, _FIRST), _numbers(stretches, _LAST)
+        firsts, lasts = int64s(stretches, _FIRST), int64s(stretches, _LAST)
         order = np.lexsort((lasts, firsts, codes))
         owners = np.empty(len(codes), np.int64)
         found = number_sessions(codes[order], firsts[order], lasts[order], self._apart_us, owners)
@@ -205,13 +209,13 @@ class SessionWindows:
     ) -> pa.Table:
         """Return sessions made of stretches, their versions with them."""
         found = int(owners.max()) + 1 if len(owners) else 0
-        firsts, lasts = _numbers(stretches, _FIRST), _numbers(stretches, _LAST)
+        firsts, lasts = int64s(stretches, _FIRST), int64s(stretches, _LAST)
         versions = np.zeros(found, np.int64)
         first, last, code = (np.empty(found, np.int64) for _ in range(3))
         first[owners], last[owners], code[owners] = firsts, lasts, codes
         np.minimum.at(first, owners, firsts)
         np.maximum.at(last, owners, lasts)
-        np.maximum.at(versions, owners, _numbers(stretches, _VERSION))
+        np.maximum.at(versions, owners, int64s(stretches, _VERSION))
         if closed is not None:
             is_given = np.zeros(found, np.bool_)
             is_given[owners[is_old & (lasts + self._apart_us <= closed)]] = True
@@ -228,7 +232,7 @@ class SessionWindows:
         if closed is None or not self._until_us:
             return
         for rows, weight in ((merged.old, RETRACT), (merged.new, INSERT)):
-            is_given = _numbers(rows, _LAST) + self._apart_us <= closed
+            is_given = int64s(rows, _LAST) + self._apart_us <= closed
             if is_given.any():
                 chosen = rows.filter(pa.array(is_given))
                 keys = merged.keys.take(chosen.column(KEY).combine_chunks())
@@ -237,8 +241,8 @@ class SessionWindows:
     def _kept_in(self, table: Table, merged: _Merged, closed: int | None) -> tuple[Table, pa.Table]:
         """Put sessions into the table, and return when those close that have a new end."""
         old, new = merged.old, merged.new
-        old_firsts, firsts = _numbers(old, _FIRST), _numbers(new, _FIRST)
-        ends = _numbers(new, _LAST) + self._apart_us
+        old_firsts, firsts = int64s(old, _FIRST), int64s(new, _FIRST)
+        ends = int64s(new, _LAST) + self._apart_us
         keys = merged.keys.take(new.column(KEY).combine_chunks())
         gone = pa.array(old_firsts != firsts[merged.old_owners])
         old_keys = merged.keys.take(old.column(KEY).combine_chunks())
@@ -247,7 +251,7 @@ class SessionWindows:
 
         is_new = np.ones(len(ends), np.bool_)
         same = ~gone.to_numpy(zero_copy_only=False)
-        same &= _numbers(old, _LAST) + self._apart_us == ends[merged.old_owners]
+        same &= int64s(old, _LAST) + self._apart_us == ends[merged.old_owners]
         is_new[merged.old_owners[same]] = False
         if closed is not None:
             is_new &= ends > closed
@@ -266,10 +270,10 @@ class SessionWindows:
         codes, chosen = group(keys)
         keys = keys.take(pa.array(chosen))
         known = table.find(keys)
-        firsts, ends = _numbers(known.rows, _FIRST), _numbers(known.rows, _LAST) + self._apart_us
+        firsts, ends = int64s(known.rows, _FIRST), int64s(known.rows, _LAST) + self._apart_us
         # A session that has changed since has another entry, or none that matters any more.
         is_due = _contained(
-            (known.codes, firsts, ends), (codes, _numbers(called, _FIRST), _numbers(called, DUE))
+            (known.codes, firsts, ends), (codes, int64s(called, _FIRST), int64s(called, DUE))
         )
         rows = known.rows.filter(pa.array(is_due))
         if rows.num_rows:
@@ -283,7 +287,7 @@ class SessionWindows:
         )
 
     def _rows(self, keys: pa.Array, rows: pa.Table, weight: int, *, by_end: bool) -> pa.Table:
-        firsts, ends = _numbers(rows, _FIRST), _numbers(rows, _LAST) + self._apart_us
+        firsts, ends = int64s(rows, _FIRST), int64s(rows, _LAST) + self._apart_us
         with overflow_named(keys, firsts):
             results = self._aggregations.finish(rows)
         found = result_rows(
@@ -291,7 +295,7 @@ class SessionWindows:
             keys,
             times=ends - 1,
             weight=weight,
-            versions=_numbers(rows, _VERSION),
+            versions=int64s(rows, _VERSION),
             values=[firsts, ends - 1, *results],
         )
         codes, chosen = group(keys)
@@ -299,11 +303,6 @@ class SessionWindows:
         ranks[canonical_order(keys.take(pa.array(chosen)))] = np.arange(len(chosen))
         by = (firsts, ranks[codes], ends) if by_end else (firsts, ranks[codes])
         return found.take(pa.array(np.lexsort(by)))
-
-
-def _numbers(rows: pa.Table, name: str) -> Int64s:
-    found: Int64s = arrays.numbers(arrays.whole(rows.column(name)), np.int64)
-    return found
 
 
 def _no_entries() -> pa.Table:

@@ -6,7 +6,9 @@ It knows no particular aggregate.
 An event at t sees what was from t - length up to t, both included, as SQL's RANGE BETWEEN length
 PRECEDING AND CURRENT ROW does: so events of one time see each other. It is given when the watermark
 has passed t, because then all of these have come, in the order of time, topic, partition and
-offset. What was given stays in state for as long as later events can see it.
+offset. Rows of one record, as `explode` makes them, are equal in all of these, and so are those of
+a stream united with itself: they stand as they came. What was given stays in state for as long as
+later events can see it.
 
 An event is late when the watermark has passed its time. Where results are corrected, it is given
 nevertheless, and all that were given already and see it are taken back and given again.
@@ -23,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.streams.kernel import arrays
-from headwater.streams.kernel.arrays import Bools, Int64s
+from headwater.streams.kernel.arrays import Bools, Int64s, int64s
 from headwater.streams.kernel.grouping import group, hashes
 from headwater.streams.kernel.operator import (
     KEY,
@@ -45,6 +47,7 @@ from headwater.streams.windows.errors import WindowSettingError
 from headwater.streams.windows.lateness import Drop, Lateness
 from headwater.streams.windows.ordered import topic_ranks
 from headwater.streams.windows.ranges import aggregate_ranges, find_ranges
+from headwater.streams.windows.ranking import sorted_rows
 from headwater.streams.windows.results import (
     INSERT,
     RETRACT,
@@ -57,9 +60,13 @@ from headwater.streams.windows.results import (
 _SOURCE: Final = "source"
 """The hash of the topic: what tells apart must be a number."""
 
-_ORDER: Final = (TIME, _SOURCE, PARTITION, OFFSET)
+_NUMBER: Final = "number"
+"""Counts the events of a bucket: it tells those apart that come from the same place."""
+
+_ORDER: Final = (TIME, _SOURCE, PARTITION, OFFSET, _NUMBER)
 _SEEN: Final = "seen"
 _CLOSED: Final = "closed"
+_NEXT: Final = "next"
 
 
 class _Events(NamedTuple):
@@ -110,7 +117,7 @@ class SlidingWindows:
         order = [pa.field(name, pa.int64()) for name in _ORDER]
         rest = [pa.field(TOPIC, pa.string()), pa.field(VERSION, pa.int64()), *values]
         self._kept = pa.schema([*order, *rest])
-        places = (TOPIC, PARTITION, OFFSET) if self._aggregations.is_ordered else ()
+        places = (TOPIC, PARTITION, OFFSET, _NUMBER) if self._aggregations.is_ordered else ()
         self._read = [TIME, *places, *self._aggregations.columns]
         self._waiting = Agenda("waiting", pa.schema([*self._kept, (DUE, pa.int64())]), _ORDER)
         self.inputs = (values,)
@@ -127,7 +134,11 @@ class SlidingWindows:
     @property
     def parameters(self) -> dict[str, object]:
         """What must stay the same for as long as a state lives."""
-        return {"length": self._length_us, "aggregates": self._aggregations.labels}
+        return {
+            "length": self._length_us,
+            "aggregates": self._aggregations.labels,
+            "patience in us": self._until_us,
+        }
 
     def start(self) -> State:
         """Return the state of a bucket that has seen nothing."""
@@ -160,17 +171,19 @@ class SlidingWindows:
             closed = time.previous
 
         is_late, _ = self.late(0, inputs[0], time.previous)
-        events = self._as_kept(inputs[0].filter(pa.array(~is_late)))
+        number = cast("int", state.values.get(_NEXT, 0))
+        events = self._as_kept(inputs[0].filter(pa.array(~is_late)), number)
+        number += events.num_rows
         if closed is not None and events.num_rows:
-            is_behind = pa.array(_numbers(events, TIME) < closed)
+            is_behind = pa.array(int64s(events, TIME) < closed)
             seen = self._correct(seen, events.filter(is_behind), given)
-            events = events.filter(pa.array(_numbers(events, TIME) >= closed))
+            events = events.filter(pa.array(int64s(events, TIME) >= closed))
 
         seen = self._give(tables, seen, events, time.now, given)
         closed = closed if time.now is None else time.now
         if seen.runs:
             tables[_SEEN] = seen
-        values = {} if closed is None else {_CLOSED: closed}
+        values = {_NEXT: number} if closed is None else {_NEXT: number, _CLOSED: closed}
         late = late_events(inputs[0], is_late)
         return Step(State(tables, values), together(self.output, given), late)
 
@@ -184,7 +197,7 @@ class SlidingWindows:
     ) -> Table:
         """Give events that the watermark has passed, and return what later ones can see."""
         # Due when the watermark is not at, but behind its time.
-        waiting = events.append_column(DUE, pa.array(_numbers(events, TIME) + 1))
+        waiting = events.append_column(DUE, pa.array(int64s(events, TIME) + 1))
         due = self._waiting.advance(tables, waiting, now)
         if due:
             fresh = pa.concat_tables(due).drop_columns([DUE]).combine_chunks()
@@ -218,7 +231,7 @@ class SlidingWindows:
         if len(again):
             mine = found.rows.take(pa.array(again))
             given.append(self._results(before, places[again], mine, RETRACT))
-        versions = _numbers(found.rows, VERSION) + (is_seeing & ~found.is_fresh)
+        versions = int64s(found.rows, VERSION) + (is_seeing & ~found.is_fresh)
         rows = found.rows.set_column(
             found.rows.column_names.index(VERSION), VERSION, pa.array(versions)
         )
@@ -243,13 +256,14 @@ class SlidingWindows:
         known = seen.find(keys, columns)
         rows = pa.concat_tables([known.rows, fresh.select(columns)]).combine_chunks()
         codes = np.concatenate([known.codes, codes])
-        order = np.lexsort((_numbers(rows, TIME), codes))
+        numbers = (int64s(rows, _NUMBER),) if _NUMBER in columns else ()
+        order = np.lexsort((*numbers, int64s(rows, TIME), codes))
         is_fresh = np.arange(len(codes)) >= known.rows.num_rows
         return _Events(keys, codes[order], rows.take(pa.array(order)), order, is_fresh[order])
 
     def _ranges(self, events: _Events) -> tuple[Int64s, Int64s]:
         lows, highs = (np.empty(len(events.codes), np.int64) for _ in range(2))
-        find_ranges(events.codes, _numbers(events.rows, TIME), self._length_us, lows, highs)
+        find_ranges(events.codes, int64s(events.rows, TIME), self._length_us, lows, highs)
         return lows, highs
 
     def _results(self, events: _Events, chosen: Int64s, mine: pa.Table, weight: int) -> pa.Table:
@@ -260,7 +274,7 @@ class SlidingWindows:
             rows = rows.set_column(rows.column_names.index(PARTITION), PARTITION, partitions)
         lows, highs = self._ranges(events)
         partials = aggregate_ranges(self._aggregations, rows, lows[chosen], highs[chosen])
-        times = _numbers(mine, TIME)
+        times = int64s(mine, TIME)
         keys = events.keys.take(pa.array(events.codes[chosen]))
         with overflow_named(keys, times - self._length_us):
             results = self._aggregations.finish(partials)
@@ -269,15 +283,15 @@ class SlidingWindows:
             keys,
             times=times,
             weight=weight,
-            versions=_numbers(mine, VERSION),
+            versions=int64s(mine, VERSION),
             values=[*results, *(arrays.whole(mine.column(name)) for name in self._passed)],
         )
         topics = topic_ranks(arrays.whole(mine.column(TOPIC)))
-        places = (_numbers(mine, OFFSET), _numbers(mine, PARTITION), topics, times)
-        return found.take(pa.array(np.lexsort(places)))
+        places = (topics, int64s(mine, PARTITION), int64s(mine, OFFSET), int64s(mine, _NUMBER))
+        return found.take(pa.array(sorted_rows([times, *places])))
 
-    def _as_kept(self, rows: pa.Table) -> pa.Table:
-        """Return events as they lie in state."""
+    def _as_kept(self, rows: pa.Table, first: int) -> pa.Table:
+        """Return events as they lie in state, numbered from `first` on."""
         count = rows.num_rows
         columns = {KEY: rows.column(KEY), TIME: rows.column(TIME)}
         if TOPIC in rows.column_names:
@@ -288,6 +302,7 @@ class SlidingWindows:
             columns[_SOURCE] = pa.array(np.zeros(count, np.int64))
         columns[PARTITION] = rows.column(PARTITION).cast(pa.int64())
         columns[OFFSET] = rows.column(OFFSET)
+        columns[_NUMBER] = pa.array(np.arange(first, first + count))
         columns[TOPIC] = topics
         columns[VERSION] = pa.array(np.zeros(count, np.int64))
         columns |= {name: rows.column(name) for name in self.inputs[0].names}
@@ -295,8 +310,3 @@ class SlidingWindows:
 
     def _nothing(self) -> pa.Table:
         return pa.schema([(KEY, pa.binary()), *self._kept]).empty_table()
-
-
-def _numbers(rows: pa.Table, name: str) -> Int64s:
-    found: Int64s = arrays.numbers(arrays.whole(rows.column(name)), np.int64)
-    return found
