@@ -14,12 +14,15 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
+import headwater as hw
 from examples.nexmark.generator import generate
 from examples.nexmark.model import ROUND, Events, Settings
 from examples.nexmark.queries import QUERIES, Emits
 from examples.nexmark.streaming import STREAMING, Topic
 from examples.nexmark.topics import behind, place, records, together
+from headwater import functions as hf
 from headwater.testing.broker import EmbeddedBroker
 from tests.nexmark.oracle import Row, ask, bag
 from tests.streams.brokers import HEADWATER, Broker
@@ -95,6 +98,30 @@ def test_a_stream_comes_to_the_answer(
     answer = bag(ask(query, asked))
     assert answer, "a query with nothing to say tests nothing"
     assert standing(batches, query.answer) == answer
+
+
+def test_the_archive_of_bids_is_a_topic(
+    spark: SparkSession,
+    at_once: Topic,
+    options: dict[str, str],
+    events: Events,
+    closing: Events,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HEADWATER_DATA", str(tmp_path))
+    query = QUERIES["q10"]
+    broker = Broker(HEADWATER, options["kafka.bootstrap.servers"])
+    archive = broker.topic("archive", partitions=3)
+    target = hw.topic(archive, key="auction", options={"kafka.bootstrap.servers": broker.bootstrap})
+
+    hw.pipeline("archive", STREAMING["q10"](at_once)).to(target).run(once=True)
+
+    written = spark.read.format("headwater").options(**options | {"subscribe": archive}).load()
+    schema = from_arrow_schema(query.answer)
+    found = written.transform(hf.json(schema)).select(*query.answer.names).toArrow()
+    asked = together(events, closing)
+    assert standing([found], query.answer) == bag(ask(query, asked))
 
 
 def run(rows: DataFrame, folder: Path) -> list[pa.Table]:

@@ -92,5 +92,7 @@ def windows(session: SparkSession, bootstrap: str, orders: Path, tasks: int) -> 
     )
     start: Column = F.unix_seconds("window.start").alias("start")
     return rows.select(
-        F.to_json(F.struct("name", start, "n", "total", "op", "version")).alias("value")
+        # All changes of a window are in one partition, in the order in which they were given.
+        F.concat_ws("/", "name", start).alias("key"),
+        F.to_json(F.struct("name", start, "n", "total", "op", "version")).alias("value"),
     )

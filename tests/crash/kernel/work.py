@@ -10,7 +10,6 @@ import json
 import random
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 from headwater.delivery.client import admin
 from headwater.delivery.client.cluster import Cluster
@@ -88,25 +87,19 @@ class Windowing:
         book.counts["acked"] = len(self._events)
 
     def _applied(self, bootstrap: str, book: Book) -> Counter[Result]:
-        """Apply all changes; partitions keep the order of a key, as they are written by none."""
-        changes: list[dict[str, Any]] = [
-            json.loads(record.value) for record in committed(bootstrap, TOPIC)
-        ]
-        weights: Counter[tuple[Any, ...]] = Counter()
-        for change in changes:
-            identity = (change["name"], change["start"], change["version"])
-            weight = 1 if change["op"] == "insert" else -1
-            weights[(*identity, change["n"], change["total"])] += weight
-        book.expect(
-            set(weights.values()) <= {0, 1},
-            "doubled",
-            f"a result is there or taken back more than once: {weights.most_common(1)}",
-        )
-        return Counter(
-            (name, start, n, total)
-            for (name, start, _, n, total), weight in weights.items()
-            if weight > 0
-        )
+        """Apply all changes, one by one; partitions keep the order of those of a window."""
+        standing: dict[tuple[str, int], tuple[int, int, int]] = {}
+        for record in committed(bootstrap, TOPIC):
+            change = json.loads(record.value)
+            window = (change["name"], change["start"])
+            result = (change["version"], change["n"], change["total"])
+            if change["op"] == "insert":
+                there = standing.setdefault(window, result)
+                book.expect(there is result, "doubled", f"{result} of {window} beside {there}")
+            else:
+                taken = standing.pop(window, None)
+                book.expect(taken == result, "doubled", f"{window} has {taken}, not {result}")
+        return Counter((*window, n, total) for window, (_, n, total) in standing.items())
 
     def _expected(self) -> Counter[Result]:
         groups: dict[tuple[str, int], list[int]] = {}

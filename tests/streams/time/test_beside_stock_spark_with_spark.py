@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -16,8 +17,8 @@ NOON = 1_793_534_400.0
 YEAR_2099 = 4_070_908_800.0
 
 
-def ours(rows: DataFrame) -> DataFrame:
-    timed = rows.transform(hf.watermark("at", "5 seconds", idle="1 second"))
+def ours(rows: DataFrame, at_end: Literal["hold", "close"] = "hold") -> DataFrame:
+    timed = rows.transform(hf.watermark("at", "5 seconds", idle="1 second", at_end=at_end))
     return timed.transform(hf.window("at", "10 seconds", buckets=1, n=hf.count()))
 
 
@@ -101,3 +102,13 @@ def test_a_topic_that_falls_silent_beside_one_that_goes_on(
     assert counted(windows, "stock_silent", tmp_path) == 0
     found = counted(ours(both), "ours_silent", tmp_path, until=lambda total: total >= 19)
     assert found == 19
+
+
+def test_a_stream_that_stops(spark: SparkSession, near: Broker, tmp_path: Path) -> None:
+    topic = near.topic("events")
+    send(near, topic, [NOON + each for each in range(0, 200, 10)])
+    rows = events(spark, near, topic)
+
+    # The last time less the delay is within the window before the last one: both wait for ever.
+    assert counted(stock(rows), "stock_stops", tmp_path) == 18
+    assert counted(ours(rows, at_end="close"), "ours_stops", tmp_path) == 20
