@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from headwater.streams.joins.rows import LEFT, RIGHT
+from headwater.streams.joins.rows import LEFT as LEFT
+from headwater.streams.joins.rows import RIGHT as RIGHT
 from headwater.streams.kernel.buckets import bucket_of
 from headwater.streams.kernel.chunks import DictStore
 from headwater.streams.kernel.grouping import hashes
@@ -32,6 +33,7 @@ class Event(NamedTuple):
     weight: int = 1
     topic: str = "t"
     partition: int = 0
+    version: int = 0
 
 
 class Batch(NamedTuple):
@@ -69,6 +71,7 @@ def rows_of(events: Sequence[Event], side: int, schema: pa.Schema = VALUES) -> p
         "partition": pa.array([event.partition for event in mine], pa.int32()),
         "offset": pa.array([event.number for event in mine], pa.int64()),
         "weight": pa.array([event.weight for event in mine], pa.int8()),
+        "version": pa.array([event.version for event in mine], pa.int64()),
     }
     # A row of a table brings its primary key along, as the first of its values.
     own = [

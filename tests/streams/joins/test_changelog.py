@@ -53,7 +53,7 @@ def test_after_every_batch_the_changes_add_up_to_the_table(
         )
 
 
-def test_versions_count_changes_and_begin_again_after_a_delete() -> None:
+def test_versions_count_changes_and_go_on_after_a_delete() -> None:
     values = [(5, 1), (6, 1), (6, 1), (7, 1), (0, -1), (5, 1)]
     batches = [
         Batch((Event(LEFT, "a", 1, number, (value,), weight),), None)
@@ -69,8 +69,20 @@ def test_versions_count_changes_and_begin_again_after_a_delete() -> None:
         (3, -1, 1, 6),
         (3, 1, 2, 7),
         (4, -1, 2, 7),
-        (5, 1, 0, 5),
+        (5, 1, 3, 5),
     ]
+
+
+def test_a_row_that_comes_back_has_a_version_that_it_never_had() -> None:
+    batches = [
+        Batch((Event(LEFT, key, 1, number, (number,), weight),), None)
+        for number, (key, weight) in enumerate((*[("a", 1)] * 3, ("a", -1), ("b", 1), ("a", 1)))
+    ]
+
+    rows, _ = played(Upserts(VALUE), batches)
+
+    versions = [row.version for row in rows if row.key == "a" and row.weight > 0]
+    assert versions == [0, 1, 2, 3]
 
 
 def test_a_delete_of_nothing_changes_nothing() -> None:

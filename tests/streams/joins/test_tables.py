@@ -1,5 +1,6 @@
 """Tables joined change by change, against DuckDB's join of the whole tables after every batch."""
 
+import random
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
@@ -17,7 +18,7 @@ from headwater.streams.joins.tables import TableJoin
 from headwater.streams.kernel.keys import encode_keys, null_mask
 from headwater.streams.kernel.operator import Time
 from headwater.streams.kernel.state import State
-from tests.streams.joins.histories import KEYS, Batch, Event, played, rows_of, standing
+from tests.streams.joins.histories import KEYS, Batch, Event, Row, played, rows_of, standing
 from tests.streams.joins.oracles import table_join
 
 VALUES = pa.schema([("c0", pa.binary()), ("c1", pa.int64())])
@@ -41,6 +42,7 @@ class Tables:
 
     def __init__(self) -> None:
         self.rows: dict[tuple[int, int], Event] = {}
+        self.versions: Counter[tuple[int, int]] = Counter()
         self.changes: list[Event] = []
 
     def write(self, change: Change) -> None:
@@ -57,7 +59,9 @@ class Tables:
                 0,
                 (name, change.value),
                 partition=change.primary_key % 2,
+                version=self.versions[place],
             )
+            self.versions[place] += 1
             self.rows[place] = row
             self._note(row)
 
@@ -107,6 +111,65 @@ def test_after_every_batch_the_changes_add_up_to_the_join_of_the_tables(
         assert so_far == by_duckdb(batches[: number + 1], kind)
 
 
+@given(changelogs(), st.sampled_from(KINDS), st.sampled_from((4, 64)), st.randoms())
+@settings(max_examples=100, deadline=None)
+def test_versions_say_which_row_of_a_primary_key_is_the_last(
+    batches: list[Batch], kind: str, buckets: int, dice: random.Random
+) -> None:
+    rows, _ = played(join(kind), batches, buckets=buckets)
+
+    weights: Counter[tuple[Any, ...]] = Counter()
+    last: dict[tuple[Any, ...], Row] = {}
+    for number in range(len(batches)):
+        mine = [row for row in rows if row.batch == number]
+        for row in mine:
+            state = (row.values[0::2], row.version, row.key, row.time, row.values)
+            weights[state] += row.weight
+            assert weights[state] in {0, 1}
+        # What is taken back and what appears is told apart by the version, in any order.
+        for row in dice.sample(mine, len(mine)):
+            whose = row.values[0::2]
+            known = last.get(whose)
+            if row.weight > 0 and (known is None or known.version < row.version):
+                last[whose] = row
+            elif row.weight < 0 and known is not None and known.version == row.version:
+                del last[whose]
+        there = sorted((each for each, weight in weights.items() if weight), key=lambda e: e[1])
+        highest = {whose: (key, time, *values) for whose, _, key, time, values in there}
+        expected = by_duckdb(batches[: number + 1], kind)
+        assert Counter(highest.values()) == expected
+        assert Counter((row.key, row.time, *row.values) for row in last.values()) == expected
+
+
+def test_a_row_that_moves_to_another_key_is_there_once_and_has_a_higher_version() -> None:
+    tables = Tables()
+    batches = []
+    for key in "abcdefghij":
+        known = len(tables.changes)
+        tables.write(Change(LEFT, 1, key, 0))
+        batches.append(Batch(tuple(tables.changes[known:]), None))
+
+    rows, _ = played(join("left"), batches, buckets=64)
+
+    moved = sorted((row.batch, row.weight, row.version, row.key) for row in rows)
+    assert moved[:3] == [(0, 1, 0, "a"), (1, -1, 0, "a"), (1, 1, 1, "b")]
+    assert moved[-1] == (9, 1, 9, "j")
+
+
+def test_what_is_taken_back_is_what_was_given_whatever_the_change_says() -> None:
+    row, nobody = Event(LEFT, "a", 5, 1, (b"1", 7)), Event(LEFT, None, 5, 2, (b"2", 8))
+    other = Event(RIGHT, "a", 5, 3, (b"1", 9))
+    gone = [
+        each._replace(time=6, weight=-1, number=10 + each.number, value=(each.value[0], 0))
+        for each in (row, nobody)
+    ]
+
+    rows, _ = played(join("left"), [Batch((row, nobody, other), None), Batch(tuple(gone), None)])
+
+    assert not standing(rows)
+    assert sorted(out.values[1] for out in rows) == [7, 7, 8, 8]
+
+
 @given(changelogs(), st.sampled_from(KINDS))
 @settings(max_examples=100, deadline=None)
 def test_only_net_changes_come_out(batches: list[Batch], kind: str) -> None:
@@ -146,8 +209,8 @@ def test_no_row_is_left_in_state_that_is_not_in_a_table(batches: list[Batch]) ->
         for side, name in ((LEFT, "left"), (RIGHT, "right")):
             mine = [row for row in there if row[0] == side]
             keys = [row[1] for row in mine if row[1] is not None]
-            assert len(state.tables[f"{name}/identities"]) == len(mine)
-            assert len(state.tables[name]) == len(keys)
+            assert len(state.tables[f"{name}/rows"]) == len(mine)
+            assert len(state.tables[f"{name}/members"]) == len(keys)
             counts = state.tables[f"{name}/counts"].scan()["count"].to_pylist()
             assert sorted(counts) == sorted(Counter(keys).values())
 
@@ -258,6 +321,7 @@ def as_changes(state: State, side: int, events: Sequence[Event]) -> tuple[State,
         "partition": pa.array([0] * rows.num_rows, pa.int32()),
         "offset": pa.array(range(rows.num_rows), pa.int64()),
         "weight": rows["weight"],
+        "version": rows["version"].cast(pa.int64()),
         "c0": rows["key"],
         "c1": rows["c1"],
     }

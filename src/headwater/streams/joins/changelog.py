@@ -6,12 +6,15 @@ its row is now, or that there is none; whoever joins or sums tables must know wh
 Rows have the primary key in `key` and come in the order of their offsets; a row with weight -1 is a
 delete, whatever its values. Of several rows of a key in one step only the last one counts, so what
 comes out are net changes: the old row with weight -1, then the new one with weight 1. A row that is
-written again as it was changes nothing. `version` counts how often the row has changed since it
-appeared; it begins again after a delete.
+written again as it was changes nothing.
+
+`version` grows by one with each change of a row. A row that comes back after a delete must not have
+a version that it had before, and what is deleted is forgotten: so a row that appears begins above
+all versions of rows that the bucket has deleted. It is 0 in a table without deletes.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +37,7 @@ from headwater.streams.kernel.state import State
 from headwater.streams.kernel.table import Table
 
 _ROWS: Final = "rows"
+_FLOOR: Final = "floor"
 
 
 class Upserts:
@@ -41,6 +45,7 @@ class Upserts:
 
     def __init__(self, values: pa.Schema) -> None:
         self.inputs = (values,)
+        self.parameters: dict[str, object] = {}
         self._layout = Layout(values, pa.schema([]))
         self.output = self._layout.values
         self.hold_us = 0
@@ -48,7 +53,7 @@ class Upserts:
     def start(self) -> State:
         """Return a table without rows."""
         schema = pa.schema([(TIME, pa.int64()), (VERSION, pa.int64()), *self.inputs[0]])
-        return State({_ROWS: Table.empty(schema)}, {})
+        return State({_ROWS: Table.empty(schema)}, {_FLOOR: 0})
 
     def combine(self, which: int, rows: pa.Table) -> pa.Table:  # noqa: ARG002 - one input
         """Return the rows as they are: which one is the last is known behind the shuffle."""
@@ -80,10 +85,13 @@ class Upserts:
 
         gone = np.flatnonzero(was_there & ~same)
         new = np.flatnonzero(is_there & ~same)
-        versions = np.zeros(len(keys), np.int64)
+        floor = cast("int", state.values[_FLOOR])
+        versions = np.full(len(keys), floor)
         versions[was_there] = old_versions[old[was_there]] + 1
         table = state.tables[_ROWS]
         removed = np.flatnonzero(was_there & ~is_there)
+        # No version is ever above the number of steps, so this never grows too large for 32 bits.
+        floor = int(versions[removed].max(initial=floor))
         table = table.remove(pa.table({KEY: keys.take(pa.array(removed))}))
         columns = [keys.take(pa.array(new)), times_column(times[new]), pa.array(versions[new])]
         put = taken(values, new)
@@ -100,7 +108,7 @@ class Upserts:
             ),
             Part(keys.take(pa.array(new)), times[new], put, None, 1, versions[new]),
         ]
-        return Step(State({_ROWS: table}, {}), self._layout.assembled(parts))
+        return Step(State({_ROWS: table}, {_FLOOR: floor}), self._layout.assembled(parts))
 
 
 def last_rows(codes: Int64s, groups: int) -> Int64s:

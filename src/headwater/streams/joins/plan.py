@@ -272,7 +272,7 @@ def join_tables(
                 _changes(side, its_key, buckets) for side, its_key in zip(named, keys, strict=True)
             ]
             both = sides(frames[0], frames[1], on)
-            left, right = (side.prepared(needs_time=False) for side in both)
+            left, right = (side.prepared(needs_time=False, versions=True) for side in both)
             identities = (_identity(both[0], left, keys[0]), _identity(both[1], right, keys[1]))
             operator = IdentifiedTables(left.values, right.values, identities=identities, kind=how)
             given = apply(operator, [left, right], buckets=buckets)

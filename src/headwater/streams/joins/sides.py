@@ -71,9 +71,13 @@ class Side(NamedTuple):
         named = zip(self.names, self.on, strict=True)
         return {name: F.col(quoted(column)) for name, column in named}
 
-    def prepared(self, *, needs_time: bool, time: Column | None = None) -> Prepared:
-        """Reduce the rows to what an operator needs."""
+    def prepared(
+        self, *, needs_time: bool, time: Column | None = None, versions: bool = False
+    ) -> Prepared:
+        """Reduce the rows to what an operator needs; the last value is their version, if asked."""
         values = [F.col(quoted(name)) for name in self.values]
+        if versions:
+            values.append(F.col(VERSION).cast("long"))
         return prepare(
             self.frame,
             self.keys(),

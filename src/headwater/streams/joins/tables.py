@@ -2,28 +2,32 @@
 
 This file alone decides which rows of the join appear and which are taken back when rows of the
 tables do. Both sides are changelogs: weight 1 for a row that appears, -1 for one that is taken
-back, with the values that it had. `key` is the join key, `c0` the primary key as bytes: what tells
-the rows of a table apart. A join key that is not the primary key is the usual case (a timeline
-joins follows with posts by author).
+back, whatever its values: they are known. `key` is the join key, `c0` the primary key as bytes:
+what tells the rows of a table apart. A join key that is not the primary key is the usual case (a
+timeline joins follows with posts by author). `version` is higher whenever a row is another one.
 
 - Within a step only the net change of a row counts: what was there before, and what is there after.
   A row that is written again as it was changes nothing.
 - Taken back is each pair of the old tables that has lost a row, given each pair of the new tables
-  that has won one; nothing is given and taken back in the same step. All that is taken back comes
-  first, so that no row is ever there twice.
+  that has won one; nothing is given and taken back in the same step. All that a step takes back
+  comes first. But a row whose join key changes is taken back by the step of one bucket and given by
+  that of another, in any order.
 - An outer join has a row without a partner as long as the other table has no row of its key. A null
   in the key equals nothing: such a row never has a partner.
-- A pair's time is the later of its rows'. Its version is the sum of theirs, and a row's version
-  says how often it has changed under this key since it appeared there. It begins again when a row
-  is gone and comes back, or when it moves to another key.
+- A pair's time is the later of its rows'. Its version is the sum of theirs, which are those of the
+  changes that brought them. So it grows whenever one of them changes or moves, and says in whatever
+  order changes are seen which of two states of a pair is the later. A row without a partner has its
+  own version. It has the same one when it is without a partner again: then it is as it was, and
+  under the key where it was, so one bucket says so, batch by batch.
 - Time decides nothing: no row is late, and what is taken back may be of any age. Whoever puts a
   window behind this join counts what was taken back in a window that has closed as late.
 
-State. Each table lies under the join key, its rows told apart by a number that each primary key is
-given; what is read follows the changes and the pairs that they concern. How many rows a key has on
-the side that an outer join asks for is counted apart, because to read them just to see whether
-there are any would cost as much as the key is large. More than `pairs_max` pairs in one step are an
-error that names the key.
+State. The rows of a table lie under join key and primary key, where changes find them however many
+rows a join key has. Which those are lies under the join key alone, told apart by a number that each
+is given; so what is read follows the changes and the pairs that they concern. How many rows a key
+has on the side that an outer join asks for is counted apart, because to read them just to see
+whether there are any would cost as much as the key is large. More than `pairs_max` pairs in one
+step are an error that names the key.
 """
 
 from collections.abc import Sequence
@@ -57,12 +61,14 @@ from headwater.streams.kernel.operator import KEY, TIME, VERSION, Step, Time, va
 from headwater.streams.kernel.state import State
 from headwater.streams.kernel.table import Table
 
-_ROWS: Final = ("left", "right")
-_IDENTITIES: Final = ("left/identities", "right/identities")
+_SIDES: Final = ("left", "right")
+_ROWS: Final = ("left/rows", "right/rows")
+_MEMBERS: Final = ("left/members", "right/members")
 _COUNTS: Final = ("left/counts", "right/counts")
 _NEXT: Final = ("left/next", "right/next")
 _NUMBER: Final = "number"
 _COUNT: Final = "count"
+_NAME: Final = "name"
 _PRIMARY_KEY: Final = value_name(0)
 
 
@@ -116,38 +122,39 @@ class _Change(NamedTuple):
     kept: _Rows
 
 
-class _Net(NamedTuple):
-    """The net changes of one table, before their keys are numbered.
+class _Names(NamedTuple):
+    """Who is named in a batch of one table, each once.
 
     Attributes:
-        rows: The rows of the batch.
-        removed: Which of them say what is there no longer.
-        added: Which of them say what was not there.
-        numbers: Of the removed, then of the added: the numbers of their primary keys.
-        versions: The same, their versions.
+        places: Join key and primary key as one: where the row lies.
+        keys: The join key.
+        has_key: Whether there is no null in it.
     """
 
-    rows: Input
-    removed: Int64s
-    added: Int64s
-    numbers: tuple[Int64s, Int64s]
-    versions: tuple[Int64s, Int64s]
+    places: pa.BinaryArray
+    keys: pa.BinaryArray
+    has_key: Bools
 
-    def keys(self) -> pa.BinaryArray:
-        """Return the keys of the removed rows, then those of the added."""
-        return self.rows.keys.take(pa.array(np.concatenate([self.removed, self.added])))
+
+class _Net(NamedTuple):
+    """What a batch comes to in one table.
+
+    Attributes:
+        keys: The join keys of the removed rows, then those of the added.
+        has_key: By key: there is no null in it.
+        removed: Rows that are there no longer, as they were.
+        added: Rows that were not there. The codes of both count on through `keys`.
+    """
+
+    keys: pa.BinaryArray
+    has_key: Bools
+    removed: _Rows
+    added: _Rows
 
     def coded(self, codes: Int64s) -> tuple[_Rows, _Rows]:
         """Return the removed and the added rows; codes are those of `keys`."""
-        cut = len(self.removed)
-        chosen = (self.removed, self.added)
-        removed, added = (
-            _Rows(code, number, version, self.rows.times[rows], taken(self.rows.values, rows))
-            for code, number, version, rows in zip(
-                (codes[:cut], codes[cut:]), self.numbers, self.versions, chosen, strict=True
-            )
-        )
-        return removed, added
+        cut = len(self.removed.codes)
+        return self.removed._replace(codes=codes[:cut]), self.added._replace(codes=codes[cut:])
 
 
 class _Search(NamedTuple):
@@ -199,6 +206,7 @@ class TableJoin:
         """
         check_kind(kind)
         self.inputs = (left, right)
+        self.parameters = {"kind": kind}
         self._layout = Layout(left, right)
         self.output = self._layout.values
         self.hold_us = 0
@@ -213,8 +221,9 @@ class TableJoin:
         tables = {}
         for side, values in enumerate(self.inputs):
             schema = pa.schema([number, version, (TIME, pa.int64()), *values])
-            tables[_ROWS[side]] = Table.empty(schema, (_NUMBER,))
-            tables[_IDENTITIES[side]] = Table.empty(pa.schema([number, version]))
+            tables[_ROWS[side]] = Table.empty(schema)
+            members = pa.schema([number, (_NAME, pa.binary())])
+            tables[_MEMBERS[side]] = Table.empty(members, (_NUMBER,))
             if self._outer[1 - side]:
                 tables[_COUNTS[side]] = Table.empty(pa.schema([count]))
         return State(tables, dict.fromkeys(_NEXT, 0))
@@ -229,23 +238,20 @@ class TableJoin:
             return Step(state, self._layout.assembled([]))
         tables, values = dict(state.tables), dict(state.values)
         net = [self._net(tables, values, side, inputs[side]) for side in (LEFT, RIGHT)]
-        keys = pa.concat_arrays([net[LEFT].keys(), net[RIGHT].keys()])
+        keys = pa.concat_arrays([each.keys for each in net])
         groups = group(keys)
-        has_key = np.ones(len(groups.firsts), np.bool_)
-        flags = [side.rows.has_key[np.concatenate([side.removed, side.added])] for side in net]
-        has_key[groups.codes] = np.concatenate(flags)
+        has_key = np.concatenate([each.has_key for each in net])[groups.firsts]
         keys = keys.take(pa.array(groups.firsts))
-        cut = len(net[LEFT].removed) + len(net[LEFT].added)
-        coded = [net[LEFT].coded(groups.codes[:cut]), net[RIGHT].coded(groups.codes[cut:])]
+        codes = np.split(groups.codes, [len(net[LEFT].keys)])
+        coded = [each.coded(mine) for each, mine in zip(net, codes, strict=True)]
 
         changes = []
         for side in (LEFT, RIGHT):
             removed, added = coded[side]
             others = np.concatenate([rows.codes for rows in coded[1 - side]])
             asked = np.unique(others[has_key[others]])
-            kept = self._kept(state.tables[_ROWS[side]], side, keys, asked, removed)
+            kept = self._kept(state, side, keys, asked, removed)
             changes.append(_Change(removed, added, kept))
-            _write(tables, side, keys, (removed, added), has_key)
         gone, come = self._pairs(keys, changes, has_key)
         for side in (LEFT, RIGHT):
             if self._outer[side]:
@@ -257,49 +263,62 @@ class TableJoin:
     def _net(
         self, tables: dict[str, Table], values: dict[str, Any], side: int, batch: pa.Table
     ) -> _Net:
-        """Tell what a batch comes to, row by row; keep who is there, and under which number."""
+        """Tell what a batch comes to, row by row, and write it down."""
         rows = read(batch, self.inputs[side])
-        names = under_name(rows.keys, whole(rows.values.column(_PRIMARY_KEY)).cast(pa.binary()))
-        groups = group(names)
-        names = names.take(pa.array(groups.firsts))
+        versions = int64s(batch, VERSION) if len(rows) else rows.times
+        places = under_name(rows.keys, whole(rows.values.column(_PRIMARY_KEY)).cast(pa.binary()))
+        groups = group(places)
+        firsts = pa.array(groups.firsts)
+        names = _Names(places.take(firsts), rows.keys.take(firsts), rows.has_key[groups.firsts])
         count = len(groups.firsts)
-        found = tables[_IDENTITIES[side]].find(names)
+        found = tables[_ROWS[side]].find(names.places)
+        old = self._rows(side, found.codes, found.rows)
         was_there = np.zeros(count, np.bool_)
-        was_there[found.codes] = True
-        numbers, versions = np.zeros(count, np.int64), np.full(count, -1, np.int64)
-        numbers[found.codes] = int64s(found.rows, _NUMBER)
-        versions[found.codes] = int64s(found.rows, VERSION)
+        was_there[old.codes] = True
 
         weights = weights_of(batch)
         after = was_there.astype(np.int64)
         np.add.at(after, groups.codes, weights)
         self._check(side, rows, groups.codes, after)
         is_there = after == 1
-        last, first = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
-        plus, minus = np.flatnonzero(weights > 0), np.flatnonzero(weights < 0)[::-1]
+        last = np.full(count, -1, np.int64)
+        plus = np.flatnonzero(weights > 0)
+        plus = plus[np.argsort(versions[plus], kind="stable")]
+        # Where a place is written more than once, numpy keeps what is written last.
         last[groups.codes[plus]] = plus
-        first[groups.codes[minus]] = minus
-        both = np.flatnonzero(was_there & is_there)
-        old, new = taken(rows.values, first[both]), taken(rows.values, last[both])
-        same = equal_rows(old, new) & (rows.times[first[both]] == rows.times[last[both]])
-        changed = np.ones(count, np.bool_)
-        changed[both[same]] = False
 
-        removed, added = np.flatnonzero(was_there & changed), np.flatnonzero(is_there & changed)
+        changed = np.ones(count, np.bool_)
+        both = np.flatnonzero(is_there[old.codes])
+        newer = last[old.codes[both]]
+        same = equal_rows(taken(old.values, both), taken(rows.values, newer))
+        changed[old.codes[both]] = ~(same & (old.times[both] == rows.times[newer]))
+
+        numbers = np.zeros(count, np.int64)
+        numbers[old.codes] = old.numbers
         fresh = np.flatnonzero(is_there & ~was_there)
         numbers[fresh] = values[_NEXT[side]] + np.arange(len(fresh))
         values[_NEXT[side]] += len(fresh)
-        table = tables[_IDENTITIES[side]]
-        left = np.flatnonzero(was_there & ~is_there)
-        table = table.remove(pa.table({KEY: names.take(pa.array(left))}))
-        columns = [names.take(pa.array(added)), numbers[added], versions[added] + 1]
-        tables[_IDENTITIES[side]] = table.put(pa.table(columns, names=[KEY, _NUMBER, VERSION]))
-        return _Net(
-            rows,
-            first[removed],
-            last[added],
-            (numbers[removed], numbers[added]),
-            (versions[removed], versions[added] + 1),
+
+        removed = old.where(changed[old.codes])
+        codes = np.flatnonzero(is_there & changed)
+        chosen = last[codes]
+        added = _Rows(
+            codes, numbers[codes], versions[chosen], rows.times[chosen], taken(rows.values, chosen)
+        )
+        gone = removed.where(~is_there[removed.codes])
+        _write_rows(tables, side, names, gone, added)
+        _write_members(tables, side, names, gone, added.where(~was_there[codes]))
+        owners = np.concatenate([removed.codes, codes])
+        return _Net(names.keys.take(pa.array(owners)), names.has_key[owners], removed, added)
+
+    def _rows(self, side: int, codes: Int64s, found: pa.Table) -> _Rows:
+        """Return rows of a table as they lie in state."""
+        return _Rows(
+            codes,
+            int64s(found, _NUMBER),
+            int64s(found, VERSION),
+            times_of(found),
+            found.select(self.inputs[side].names),
         )
 
     def _check(self, side: int, rows: Input, codes: Int64s, after: Int64s) -> None:
@@ -312,25 +331,22 @@ class TableJoin:
             "appears while it is there" if after[wrong[0]] > 1 else "is taken back, but not there"
         )
         raise ChangelogError(
-            f"in the {_ROWS[side]} table of a join, the row with the primary key {name.hex()} (its "
-            f"bytes in hex) {what}",
+            f"in the {_SIDES[side]} table of a join, the row with the primary key {name.hex()} "
+            f"(its bytes in hex) {what}",
             hint="a table's changes must name its primary key, and take back what they replace: "
             "read a topic of upserts as a table",
         )
 
     def _kept(
-        self, table: Table, side: int, keys: pa.BinaryArray, asked: Int64s, removed: _Rows
+        self, state: State, side: int, keys: pa.BinaryArray, asked: Int64s, removed: _Rows
     ) -> _Rows:
         """Return the rows of some keys that stay as they are."""
-        found = table.find(keys.take(pa.array(asked)))
-        rows = _Rows(
-            asked[found.codes],
-            int64s(found.rows, _NUMBER),
-            int64s(found.rows, VERSION),
-            times_of(found.rows),
-            found.rows.select(self.inputs[side].names),
-        )
-        return rows.where(~np.isin(rows.numbers, removed.numbers))
+        members = state.tables[_MEMBERS[side]].find(keys.take(pa.array(asked)))
+        stay = np.flatnonzero(~np.isin(int64s(members.rows, _NUMBER), removed.numbers))
+        places = whole(members.rows.column(_NAME)).take(pa.array(stay))
+        found = state.tables[_ROWS[side]].find(places)
+        assert len(found.codes) == len(stay), "a row that is a member is there"
+        return self._rows(side, asked[members.codes[stay]], found.rows)
 
     def _pairs(
         self, keys: pa.BinaryArray, changes: Sequence[_Change], has_key: Bools
@@ -394,27 +410,34 @@ class TableJoin:
         )
 
 
-def _write(
-    tables: dict[str, Table],
-    side: int,
-    keys: pa.BinaryArray,
-    rows: tuple[_Rows, _Rows],
-    has_key: Bools,
+def _write_rows(
+    tables: dict[str, Table], side: int, names: _Names, gone: _Rows, added: _Rows
 ) -> None:
-    """Write the changes of one table; rows whose key has a null are never looked for."""
-    removed, added = (part.where(has_key[part.codes]) for part in rows)
+    """Write the rows of one table that are another now, and remove those that are gone."""
     table = tables[_ROWS[side]]
-    gone = removed.where(~np.isin(removed.numbers, added.numbers))
-    owners = keys.take(pa.array(gone.codes))
-    table = table.remove(pa.table([owners, pa.array(gone.numbers)], names=[KEY, _NUMBER]))
+    table = table.remove(pa.table({KEY: names.places.take(pa.array(gone.codes))}))
     columns = [
-        keys.take(pa.array(added.codes)),
+        names.places.take(pa.array(added.codes)),
         pa.array(added.numbers),
         pa.array(added.versions),
         times_column(added.times),
     ]
-    names = [KEY, _NUMBER, VERSION, TIME, *added.values.column_names]
-    tables[_ROWS[side]] = table.put(pa.table([*columns, *added.values.columns], names=names))
+    columns += added.values.columns
+    titles = [KEY, _NUMBER, VERSION, TIME, *added.values.column_names]
+    tables[_ROWS[side]] = table.put(pa.table(columns, names=titles))
+
+
+def _write_members(
+    tables: dict[str, Table], side: int, names: _Names, gone: _Rows, come: _Rows
+) -> None:
+    """Write which rows a key has; nobody looks for those whose key has a null."""
+    gone, come = (rows.where(names.has_key[rows.codes]) for rows in (gone, come))
+    table = tables[_MEMBERS[side]]
+    owners = names.keys.take(pa.array(gone.codes))
+    table = table.remove(pa.table([owners, pa.array(gone.numbers)], names=[KEY, _NUMBER]))
+    rows = pa.array(come.codes)
+    columns = [names.keys.take(rows), pa.array(come.numbers), names.places.take(rows)]
+    tables[_MEMBERS[side]] = table.put(pa.table(columns, names=[KEY, _NUMBER, _NAME]))
 
 
 def _search(rows: _Rows, others: _Rows, *, swapped: bool = False) -> _Search:
