@@ -4,6 +4,7 @@ import datetime as dt
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -11,12 +12,14 @@ from pyspark.sql import functions as F
 import headwater as hw
 from headwater import functions as hf
 from headwater.base.errors import HeadwaterError
+from headwater.streams.joins import plan
 from headwater.streams.joins.errors import (
     JoinColumnError,
     JoinOptionError,
     RetractedInputError,
     TableError,
 )
+from headwater.streams.joins.latest import LatestJoin
 from headwater.streams.joins.sides import signed_us
 from headwater.streams.kernel.changes import primary_key
 from headwater.streams.kernel.errors import KeyTypeError
@@ -128,6 +131,24 @@ def test_as_of_and_latest_keep_the_time_of_the_events(
     timed = orders.transform(hf.join_latest(prices, on="product"))
     assert clock_in(timed, HIDDEN) == clock_in(orders, HIDDEN)
     assert timed.transform(hf.window("at", "1 minute", n=hf.count())).columns[0] == "window"
+
+
+def test_a_join_with_what_is_latest_knows_changes_from_upserts(
+    orders: DataFrame, prices: DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = []
+
+    class Noted(LatestJoin):
+        def __init__(self, *values: pa.Schema, kind: str, changes: bool = False) -> None:
+            told.append(changes)
+            super().__init__(*values, kind=kind, changes=changes)
+
+    monkeypatch.setattr(plan, "LatestJoin", Noted)
+    counts = orders.transform(hf.aggregate(by=["product"], n=hf.count()))
+    for table in (prices, counts):
+        orders.transform(hf.join_latest(table, on="product"))
+
+    assert told == [False, True]
 
 
 def test_a_stream_can_be_joined_with_itself(orders: DataFrame) -> None:

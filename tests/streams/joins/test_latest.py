@@ -1,5 +1,7 @@
 """Streams joined with what a table says at the moment, against a dictionary."""
 
+import itertools
+import random
 from collections import Counter
 from functools import partial
 from typing import Any
@@ -44,6 +46,38 @@ def test_each_row_gets_what_stands_in_the_table_behind_its_batch(
 
     assert standing(rows) == expected
     assert late == 0
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from("ab"), st.one_of(st.none(), st.integers(0, 3))), max_size=6
+    ),
+    st.randoms(use_true_random=False),
+)
+@settings(max_examples=60, deadline=None)
+def test_changes_of_one_batch_may_come_in_any_order(
+    steps: list[dict[str, int | None]], dice: random.Random
+) -> None:
+    table: dict[str, Event] = {}
+    numbers = itertools.count()
+    batches, expected = [], []
+    for step in steps:
+        changes = []
+        for key, value in step.items():
+            if key in table:
+                changes.append(table.pop(key)._replace(weight=-1, number=next(numbers)))
+            if value is not None:
+                table[key] = profile(key, None, next(numbers), value)
+                changes.append(table[key])
+        # Each bucket of the operator in front has a partition of its own.
+        changes = [each._replace(partition=dice.randrange(4)) for each in changes]
+        visits = [visit(key, None, next(numbers)) for key in "ab"]
+        batches.append(Batch((*changes, *visits), None))
+        expected += [table[key].value if key in table else None for key in "ab"]
+
+    rows, _ = played(LatestJoin(VALUES, VALUES, kind="left", changes=True), batches)
+
+    assert [row.values[3] for row in rows] == expected
 
 
 def test_a_visit_sees_the_profile_as_it_is_when_the_visit_comes() -> None:

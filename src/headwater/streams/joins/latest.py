@@ -4,9 +4,13 @@ This file alone decides which row of the table that is: the one that stands unde
 changes of the same batch are in. No watermark is asked and no row waits. The price is that the
 answer depends on which rows happen to come in one batch; `asof` gives the one that does not.
 
-The table is the right side: upserts in the order of their offsets, a row with weight -1 deletes,
-whatever its values. Its key is the join key; a table that has several rows under a join key is
-joined by `tables`. Rows with a null in their key belong to nothing.
+The table is the right side, in one of two forms. A topic's is upserts in the order of their
+offsets; a row with weight -1 deletes, whatever its values. An operator's is changes, of which those
+of one row have no order within a batch: one bucket may take back what another replaces. So there a
+row that appears stands, and a key is empty only if its row is taken back and none appears.
+
+Its key is the join key; a table that has several rows under a join key is joined by `tables`. Rows
+with a null in their key belong to nothing.
 """
 
 from collections.abc import Sequence
@@ -36,13 +40,16 @@ _TABLE: Final = "table"
 class LatestJoin:
     """Joins the rows of a stream with the current rows of a table."""
 
-    def __init__(self, left: pa.Schema, right: pa.Schema, *, kind: str) -> None:
+    def __init__(
+        self, left: pa.Schema, right: pa.Schema, *, kind: str, changes: bool = False
+    ) -> None:
         """Prepare the join.
 
         Args:
             left: The values of the stream.
             right: The values of the table.
             kind: inner or left.
+            changes: Whether the table comes as changes, and not as upserts in their order.
         """
         check_kind(kind, ("inner", "left"))
         self.inputs = (left, right)
@@ -51,6 +58,7 @@ class LatestJoin:
         self.output = self._layout.values
         self.hold_us = 0
         self._outer = kind == "left"
+        self._changes = changes
 
     def start(self) -> State:
         """Return a table without rows."""
@@ -69,7 +77,9 @@ class LatestJoin:
             weights = weights_of(inputs[1])[right.has_key]
             right = right.where(right.has_key)
             groups = group(right.keys)
-            lasts = last_rows(groups.codes, len(groups.firsts))
+            # Behind all that is taken back, where these are in no order.
+            order = np.argsort(weights, kind="stable") if self._changes else np.arange(len(right))
+            lasts = order[last_rows(groups.codes[order], len(groups.firsts))]
             put, removed = lasts[weights[lasts] > 0], lasts[weights[lasts] < 0]
             values = taken(right.values, put)
             keys = right.keys.take(pa.array(put))

@@ -140,7 +140,8 @@ def join_latest(
     `hf.join_asof` gives one that does not.
 
     Args:
-        table: What `hw.table` gives, or rows of which each replaces the one before it.
+        table: What `hw.table` gives, or changes with at most one row for what is joined by, such as
+            those of `hf.aggregate`, or rows of which each replaces the one before it.
         on: The columns to join by, which are the table's primary key; {"left": "right"} where their
             names differ.
         how: inner, or left: events without a row in the table come out with nulls.
@@ -160,7 +161,9 @@ def join_latest(
             check_joined_by_key(both[1])
             left, right = (side.prepared(needs_time=False) for side in both)
             right = _without_clock(right, left)
-            operator = LatestJoin(left.values, right.values, kind=how)
+            operator = LatestJoin(
+                left.values, right.values, kind=how, changes=both[1].kind is Kind.CHANGES
+            )
             given = apply(operator, [left, right], buckets=buckets)
             return result(given, both, times=both[0].times())
 
