@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from headwater.streams.joins.rows import LEFT as LEFT
-from headwater.streams.joins.rows import RIGHT as RIGHT
+from headwater.streams.joins.rows import LEFT, RIGHT
 from headwater.streams.kernel.buckets import bucket_of
 from headwater.streams.kernel.chunks import DictStore
 from headwater.streams.kernel.grouping import hashes

@@ -101,7 +101,26 @@ def test_a_delete_of_nothing_changes_nothing() -> None:
             [True, False, False, True],
         ),
         (pa.array(["", None, "x"]), pa.array([None, None, "x"]), [False, True, True]),
-        (pa.array([[1], [2]]), pa.array([[1], [3]]), [False, False]),
+        (
+            pa.array([[1], [2], [], None, None, [1, None], [1]]),
+            pa.array([[1], [3], [], None, [], [1, None], [1, 1]]),
+            [True, False, True, True, False, True, False],
+        ),
+        (
+            pa.array([[[1.5], []], [[float("nan")]], [[0.0]]]),
+            pa.array([[[1.5], []], [[float("nan")]], [[-0.0]]]),
+            [True, True, False],
+        ),
+        (
+            pa.array([{"a": 1, "b": ["x"]}, {"a": 1, "b": ["x"]}, None, {"a": None, "b": []}]),
+            pa.array([{"a": 1, "b": ["x"]}, {"a": 1, "b": ["y"]}, None, None]),
+            [True, False, True, False],
+        ),
+        (
+            pa.array([[("a", 1)], [("a", 1)], [], None], pa.map_(pa.string(), pa.int64())),
+            pa.array([[("a", 1)], [("a", 2)], [], []], pa.map_(pa.string(), pa.int64())),
+            [True, False, True, False],
+        ),
         (pa.nulls(2), pa.nulls(2), [True, True]),
     ],
 )

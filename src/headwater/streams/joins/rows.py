@@ -222,10 +222,10 @@ def taken(table: pa.Table, rows: Int64s) -> pa.Table:
 
 
 def equal_rows(some: pa.Table, others: pa.Table) -> Bools:
-    """Tell which rows have the same values, nulls and NaN included.
+    """Tell which rows have the same values, nulls, NaN, and what is in lists and structs included.
 
-    Values of types that Arrow cannot compare, such as lists, count as different: to take a row back
-    and give the same one again is right, if more than is needed.
+    What Arrow cannot compare counts as different: to take a row back and give the same one again is
+    right, if more than is needed.
     """
     same = np.ones(some.num_rows, np.bool_)
     for one, other in zip(some.columns, others.columns, strict=True):
@@ -237,6 +237,8 @@ def equal_rows(some: pa.Table, others: pa.Table) -> Bools:
 
 
 def _equal(one: pa.Array, other: pa.Array) -> Bools:
+    if pa.types.is_nested(one.type):
+        return _equal_nested(one, other)
     if pa.types.is_floating(one.type):
         # By their bits: NaN equals itself, and 0.0 and -0.0 can be told apart.
         bits = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[one.type.bit_width]
@@ -246,6 +248,29 @@ def _equal(one: pa.Array, other: pa.Array) -> Bools:
     values = pc.fill_null(pc.equal(one, other), fill_value=False)
     nulls = pc.and_(pc.is_null(one), pc.is_null(other))
     return np.asarray(pc.or_(values, nulls).to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _equal_nested(one: pa.Array, other: pa.Array) -> Bools:
+    """Compare what is in lists, maps and structs, wherever both have something."""
+    there = [np.asarray(pc.is_valid(each).to_numpy(zero_copy_only=False)) for each in (one, other)]
+    same: Bools = there[0] == there[1]
+    rows = np.flatnonzero(there[0] & there[1])
+    pair = [each.take(pa.array(rows)) for each in (one, other)]
+    if pa.types.is_struct(one.type):
+        for mine, yours in zip(*(each.flatten() for each in pair), strict=True):
+            same[rows] &= _equal(mine, yours)
+        return same
+    if pa.types.is_map(one.type):
+        # The same entries in another order count as different.
+        entries = pa.list_(pa.struct([("key", one.type.key_type), ("value", one.type.item_type)]))
+        pair = [each.cast(entries) for each in pair]
+    counts = [pc.list_value_length(each).to_numpy(zero_copy_only=False) for each in pair]
+    alike = counts[0] == counts[1]
+    same[rows[~alike]] = False
+    items = [each.filter(pa.array(alike)).flatten() for each in pair]
+    owners = np.repeat(rows[alike], counts[0][alike])
+    same[owners[~_equal(*items)]] = False
+    return same
 
 
 def pairs_of(starts: Int64s, counts: Int64s) -> tuple[Int64s, Int64s]:
