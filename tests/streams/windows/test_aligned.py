@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headwater.streams.kernel.chunks import DictStore
 from headwater.streams.kernel.operator import Time
+from headwater.streams.kernel.state import State
 from headwater.streams.windows.aggregates import NAMES, aggregation
 from headwater.streams.windows.aligned import AlignedWindows
 from headwater.streams.windows.errors import (
@@ -42,6 +44,7 @@ IDENTITY = ("c0", "c1")
 PLACE = ("time", "topic", "partition", "offset", "arrival")
 YEAR_1 = -62_135_596_800_000_000
 YEAR_9999 = 253_402_300_799_999_999
+SECOND = 1_000_000
 
 # Quarters, so that the order in which the oracle adds cannot show.
 numbers = st.one_of(st.none(), st.integers(-40, 40).map(lambda number: number / 4))
@@ -50,7 +53,12 @@ events = st.lists(
     max_size=40,
 )
 windows = st.sampled_from(
-    [Windows(10, 10), Windows(10, 5), Windows(6, 4, 1), Windows(9, 1, -2), Windows(1, 1)]
+    [
+        *(Windows(1, 1), Windows(10, 10), Windows(10, 5), Windows(9, 1, -2)),
+        *(Windows(6, 4, 1), Windows(10, 3, -4), Windows(11, 7, 20)),
+        # So many that panes share tables.
+        *(Windows(40, 1), Windows(70, 2, 1), Windows(67, 2, -1)),
+    ]
 )
 
 
@@ -133,7 +141,7 @@ def brute_force(
     for batch in batches:
         for row in told(batch):
             is_taken = False
-            for start in range(-40, 40):
+            for start in range(-90, 40):
                 end = start + over.length_us
                 if (start - over.offset_us) % over.slide_us or row["time"] is None:
                     continue
@@ -247,6 +255,69 @@ def test_rows_that_take_others_back_are_refused() -> None:
 def test_windows_that_make_no_sense_are_refused(length: int, slide: int) -> None:
     with pytest.raises(WindowSettingError):
         Windows(length, slide)
+
+
+def test_windows_of_too_many_pieces_are_refused() -> None:
+    Windows(10_000, 1)
+    with pytest.raises(WindowSettingError, match="10001 pieces") as caught:
+        Windows(10_001, 1)
+
+    assert "less often" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("slide", [3 * SECOND, 3_001_000, 3_333_333, 9_999_999])
+def test_rows_are_combined_however_odd_the_slide(slide: int) -> None:
+    listed = [("a", 5_000 * number, 1, 1.0) for number in range(2000)]
+
+    combined = operator(Windows(10 * SECOND, slide)).combine(0, rows(listed, VALUES))
+
+    assert combined.num_rows <= 2 * -(-10 * SECOND // slide)
+
+
+class CountingStore(DictStore):
+    """Counts the chunks that are read."""
+
+    reads = 0
+
+    def get(self, name: str) -> pa.Buffer:
+        self.reads += 1
+        return super().get(name)
+
+
+def test_an_hour_every_second_takes_few_tables_and_reads_none_when_nothing_is_due() -> None:
+    over = operator(Windows(3600 * SECOND, SECOND))
+    listed = [("a", number * SECOND, 1, 1.0) for number in range(3600)]
+    first = over.step(over.start(), [over.combine(0, rows(listed, VALUES))], Time(None, 0))
+    store = CountingStore({chunk.name: chunk.data() for chunk in first.state.chunks})
+    nothing = over.combine(0, rows([], VALUES))
+
+    assert len(first.state.tables) <= 33
+
+    restored = State.restore(first.state.describe(), store)
+    quiet = over.step(restored, [nothing], Time(0, SECOND - 1))
+    reads_of_nothing = store.reads
+    busy = over.step(quiet.state, [nothing], Time(SECOND - 1, 2 * SECOND))
+
+    assert quiet.rows.num_rows == reads_of_nothing == 0
+    assert store.reads == 1
+    assert busy.rows.select(["c1", "c2"]).to_pylist() == [
+        {"c1": SECOND, "c2": 1},
+        {"c1": 2 * SECOND, "c2": 2},
+    ]
+
+
+def test_offsets_that_give_the_same_windows_can_go_on_with_each_others_state() -> None:
+    listed = [("a", time, 1, 1.0) for time in range(-30, 30)]
+    ways = [operator(Windows(70, 2, offset)) for offset in (1, 2001, -7)]
+
+    steps = [
+        way.step(way.start(), [way.combine(0, rows(listed, VALUES))], Time(None, 9)) for way in ways
+    ]
+
+    assert ways[0].parameters == ways[1].parameters == ways[2].parameters
+    described = [step.state.describe() for step in steps]
+    assert described[0] == described[1] == described[2]
+    assert steps[0].rows == steps[1].rows == steps[2].rows
 
 
 def test_a_bucket_that_missed_batches_closes_what_is_due_first() -> None:

@@ -3,10 +3,10 @@
 This file alone decides when such a window closes, what it gives and when it gives it again. It
 knows no particular aggregate.
 
-Rows are aggregated by pane and key before they travel, and there is a table of partial results for
-each pane: the table is dropped when the last window has closed that has the pane. A window is the
-merge of its panes. It closes when the watermark reaches its end, and has one row for each key that
-was seen in it: its start, its end, and the results. It is closed with the rows of its batch.
+Rows are aggregated by pane and key before they travel, and so they lie in state until the last
+window has closed that has the pane. A window is the merge of its panes. It closes when the
+watermark reaches its end, and has one row for each key that was seen in it: its start, its end, and
+the results. It is closed with the rows of its batch.
 
 Where results are corrected, panes are kept longer, and a late row gives a result again: the old
 one, computed from the panes as they were, is taken back. How often that happened is remembered in
@@ -28,7 +28,8 @@ from headwater.streams.kernel.table import Table
 from headwater.streams.windows.aggregation import Aggregation, Aggregations
 from headwater.streams.windows.combining import combined, combined_rows, late_events, late_rows
 from headwater.streams.windows.lateness import Drop, Lateness
-from headwater.streams.windows.panes import Windows, by_number, group_by_pane
+from headwater.streams.windows.pane_tables import CODE, PANE, PaneTables
+from headwater.streams.windows.panes import Windows, group_by_pane
 from headwater.streams.windows.results import (
     INSERT,
     RETRACT,
@@ -38,25 +39,38 @@ from headwater.streams.windows.results import (
     together,
 )
 
-_PANE: Final = "pane/"
 _VERSIONS: Final = "versions/"
 _VERSION: Final = "version"
 _CLOSED: Final = "closed"
 """Up to where windows have been closed; it need not move while there is nothing to close."""
 
-_VERSION_SCHEMA: Final = pa.schema([(_VERSION, pa.int64())])
+_NO_VERSIONS: Final = Table.empty(pa.schema([(_VERSION, pa.int64())]))
 
 
 class _Partials(NamedTuple):
     """Partial results of keys.
 
     Attributes:
-        codes: Which of the keys that were asked for have one, ascending.
+        places: Which of the keys that were asked for have one, ascending.
         rows: The partial results.
     """
 
-    codes: Int64s
+    places: Int64s
     rows: pa.Table
+
+
+class _Touched(NamedTuple):
+    """Panes and keys that were given rows.
+
+    Attributes:
+        keys: The keys, each once, in the order in which results come.
+        codes: A key of them for each row.
+        panes: The pane of each row, ascending.
+    """
+
+    keys: pa.Array
+    codes: Int64s
+    panes: Int64s
 
 
 class AlignedWindows:
@@ -72,6 +86,7 @@ class AlignedWindows:
         """Take the windows, what is computed of which values, and what becomes of late rows."""
         self._windows = windows
         self._aggregations = Aggregations(aggregations)
+        self._panes = PaneTables(windows, self._aggregations)
         self._until_us = late.until_us
         self.inputs = (values,)
         bounds = [pa.field("c0", pa.int64()), pa.field("c1", pa.int64())]
@@ -101,10 +116,9 @@ class AlignedWindows:
 
     def _combined(self, rows: pa.Table) -> pa.Table:
         panes = self._windows.panes(arrays.numbers(arrays.whole(rows.column(TIME)), np.int64))
-        keys = arrays.whole(rows.column(KEY))
-        codes, firsts = group_by_pane(keys, panes, self._windows.pane_us)
+        codes, firsts = group_by_pane(arrays.whole(rows.column(KEY)), panes, 1)
         partials = self._aggregations.update(codes, len(firsts), rows)
-        columns = {TIME: pa.array(panes[firsts])}
+        columns = {TIME: pa.array(self._windows.pane_starts(panes[firsts]))}
         columns |= zip(self._aggregations.names, partials, strict=True)
         return combined_rows(rows, firsts, np.bincount(codes, minlength=len(firsts)), columns)
 
@@ -130,8 +144,9 @@ class AlignedWindows:
         is_late, _ = self.late(0, inputs[0], time.previous)
         rows = inputs[0].filter(pa.array(~is_late)) if is_late.any() else inputs[0]
         before = dict(tables)
-        touched = self._take_in(tables, rows)
-        given += self._corrections(before, tables, touched, time.previous)
+        added = self._added(rows)
+        self._panes.add(tables, added)
+        given += self._corrections(before, tables, added, time.previous)
 
         given += self._closings(tables, closed, time.now)
         self._forget(tables, time.now)
@@ -140,66 +155,74 @@ class AlignedWindows:
         late = late_events(inputs[0], is_late)
         return Step(State(tables, values), together(self.output, given), late)
 
-    def _take_in(self, tables: dict[str, Table], rows: pa.Table) -> dict[int, pa.Array]:
-        """Merge rows into their panes, and return the keys that each pane was given rows of."""
-        panes = arrays.numbers(arrays.whole(rows.column(TIME)), np.int64)
-        touched = {}
-        for pane, part in by_number(rows, panes):
-            keys = arrays.whole(part.column(KEY))
-            codes, firsts = group(keys)
-            keys = keys.take(pa.array(firsts))
-            fresh = self._table(self._aggregations.merge(codes, len(firsts), part))
-            table = tables.get(f"{_PANE}{pane}") or Table.empty(self._aggregations.partials)
-            known = table.find(keys)
-            if known.rows.num_rows:
-                both = pa.concat_tables([known.rows, fresh])
-                codes = np.concatenate([known.codes, np.arange(len(keys))])
-                fresh = self._table(self._aggregations.merge(codes, len(keys), both))
-            kept = self._table(self._aggregations.trim(fresh.columns))
-            tables[f"{_PANE}{pane}"] = table.put(kept.add_column(0, KEY, keys))
-            touched[pane] = keys
-        return touched
+    def _added(self, rows: pa.Table) -> pa.Table:
+        """Return what tasks have combined as one row for each pane and key."""
+        panes = self._windows.panes(arrays.numbers(arrays.whole(rows.column(TIME)), np.int64))
+        keys = arrays.whole(rows.column(KEY))
+        codes, firsts = group_by_pane(keys, panes, 1)
+        merged = self._table(self._aggregations.merge(codes, len(firsts), rows))
+        merged = merged.add_column(0, PANE, pa.array(panes[firsts]))
+        return merged.add_column(0, KEY, keys.take(pa.array(firsts)))
 
     def _corrections(
         self,
         before: Mapping[str, Table],
         tables: dict[str, Table],
-        touched: Mapping[int, pa.Array],
+        added: pa.Table,
         previous: int | None,
     ) -> Iterator[pa.Table]:
         """Give results of windows again that were closed before these rows came."""
         if previous is None or not self._until_us:
             return
-        starts = {start for pane in touched for start in self._windows.starts(pane)}
-        for start in sorted(starts):
-            end = start + self._windows.length_us
-            if not end <= previous < end + self._until_us:
-                continue
-            inside = [keys for pane, keys in sorted(touched.items()) if start <= pane < end]
-            keys = pa.concat_arrays(inside)
-            keys = keys.take(pa.array(group(keys).firsts))
-            keys = keys.take(pa.array(canonical_order(keys)))
-            yield self._corrected(before, tables, start, keys)
+        first = self._windows.first_open(previous - self._until_us)
+        stop = self._windows.first_open(previous)
+        touched = _touched(added, self._windows.panes_of(stop - 1).stop)
+        old = self._panes.find(before, touched.keys)
+        new = self._panes.find(tables, touched.keys)
+        spans = (range(pane, pane + 1) for pane in np.unique(touched.panes).tolist())
+        for window in self._windows.having_any(spans, first=first, stop=stop):
+            inside = self._windows.panes_of(window)
+            start, end = np.searchsorted(touched.panes, [inside.start, inside.stop])
+            codes = np.unique(touched.codes[start:end])
+            yield self._corrected(
+                tables,
+                self._windows.start(window),
+                touched.keys.take(pa.array(codes)),
+                self._merged(old.of(inside), codes),
+                self._merged(new.of(inside), codes),
+            )
 
     def _corrected(
-        self, before: Mapping[str, Table], tables: dict[str, Table], start: int, keys: pa.Array
+        self,
+        tables: dict[str, Table],
+        start: int,
+        keys: pa.Array,
+        old: _Partials,
+        new: _Partials,
     ) -> pa.Table:
         name = f"{_VERSIONS}{start}"
-        table = tables.get(name) or Table.empty(_VERSION_SCHEMA)
+        table = tables.get(name, _NO_VERSIONS)
         known = table.find(keys)
         versions = np.zeros(len(keys), np.int64)
         versions[known.codes] = arrays.numbers(arrays.whole(known.rows.column(_VERSION)), np.int64)
         tables[name] = table.put(pa.table({KEY: keys, _VERSION: pa.array(versions + 1)}))
 
-        old = self._window_of(before, start, keys)
-        new = self._window_of(tables, start, keys)
         retracted = self._rows(
-            start, keys.take(pa.array(old.codes)), old.rows, RETRACT, versions[old.codes]
+            start, keys.take(pa.array(old.places)), old.rows, RETRACT, versions[old.places]
         )
         inserted = self._rows(start, keys, new.rows, INSERT, versions + 1)
         # A key's old row goes before its new one, and keys stay in order.
-        order = np.argsort(np.concatenate([2 * old.codes, 2 * new.codes + 1]), kind="stable")
+        order = np.argsort(np.concatenate([2 * old.places, 2 * new.places + 1]), kind="stable")
         return pa.concat_tables([retracted, inserted]).take(pa.array(order))
+
+    def _merged(self, rows: pa.Table, wanted: Int64s) -> _Partials:
+        """Merge the rows of a window, of those codes that are wanted."""
+        codes = arrays.numbers(arrays.whole(rows.column(CODE)), np.int64)
+        is_wanted = np.isin(codes, wanted)
+        found, groups = np.unique(codes[is_wanted], return_inverse=True)
+        rows = rows.filter(pa.array(is_wanted))
+        merged = self._table(self._aggregations.merge(groups, len(found), rows))
+        return _Partials(np.searchsorted(wanted, found), merged)
 
     def _closings(
         self, tables: Mapping[str, Table], after: int | None, until: int | None
@@ -207,52 +230,28 @@ class AlignedWindows:
         """Give the results of windows whose end the watermark has reached."""
         if until is None:
             return
-        panes = _panes(tables)
-        if not panes:
-            return
-        length = self._windows.length_us
-        starts = {
-            start
-            for pane in panes
-            for start in self._windows.starts(pane)
-            if start + length <= until and (after is None or start + length > after)
-        }
-        for start in sorted(starts):
-            inside = [
-                tables[f"{_PANE}{pane}"].scan() for pane in panes if 0 <= pane - start < length
-            ]
-            rows = pa.concat_tables(inside)
+        first = None if after is None else self._windows.first_open(after)
+        stop = self._windows.first_open(until)
+        scanned = self._panes.scan(tables)
+        for window in self._panes.windows(tables, first=first, stop=stop):
+            rows = scanned.of(self._windows.panes_of(window))
+            if not rows.num_rows:
+                continue
             keys = arrays.whole(rows.column(KEY))
-            if len(inside) > 1:
+            if self._windows.pane_count > 1:
                 codes, firsts = group(keys)
                 merged = self._table(self._aggregations.merge(codes, len(firsts), rows))
                 keys = keys.take(pa.array(firsts))
                 order = pa.array(canonical_order(keys))
                 keys, rows = keys.take(order), merged.take(order)
+            start = self._windows.start(window)
             yield self._rows(start, keys, rows, INSERT, np.zeros(len(keys), np.int64))
-
-    def _window_of(self, tables: Mapping[str, Table], start: int, keys: pa.Array) -> _Partials:
-        """Return the partial results of a window, of those keys that it has."""
-        inside = [
-            tables[f"{_PANE}{pane}"].find(keys)
-            for pane in _panes(tables)
-            if 0 <= pane - start < self._windows.length_us
-        ]
-        if not inside:
-            return _Partials(np.empty(0, np.int64), self._aggregations.partials.empty_table())
-        found, codes = np.unique(
-            np.concatenate([part.codes for part in inside]), return_inverse=True
-        )
-        rows = pa.concat_tables([part.rows for part in inside])
-        return _Partials(found, self._table(self._aggregations.merge(codes, len(found), rows)))
 
     def _forget(self, tables: dict[str, Table], now: int | None) -> None:
         """Drop what no window needs any more."""
         if now is None:
             return
-        for pane in _panes(tables):
-            if self._windows.last_end(pane) + self._until_us <= now:
-                del tables[f"{_PANE}{pane}"]
+        self._panes.forget(tables, self._windows.first_open(now - self._until_us))
         for name in [name for name in tables if name.startswith(_VERSIONS)]:
             start = int(name.removeprefix(_VERSIONS))
             if start + self._windows.length_us + self._until_us <= now:
@@ -278,8 +277,16 @@ class AlignedWindows:
         return pa.Table.from_arrays(partials, schema=self._aggregations.partials)
 
 
-def _panes(tables: Mapping[str, Table]) -> list[int]:
-    return sorted(int(name.removeprefix(_PANE)) for name in tables if name.startswith(_PANE))
+def _touched(added: pa.Table, behind: int) -> _Touched:
+    """Return what was touched of the panes before the one that is `behind` them."""
+    panes = arrays.numbers(arrays.whole(added.column(PANE)), np.int64)
+    order = np.flatnonzero(panes < behind)
+    order = order[np.argsort(panes[order], kind="stable")]
+    keys = arrays.whole(added.column(KEY)).take(pa.array(order))
+    codes, firsts = group(keys)
+    keys = keys.take(pa.array(firsts))
+    ranked = canonical_order(keys)
+    return _Touched(keys.take(pa.array(ranked)), np.argsort(ranked)[codes], panes[order])
 
 
 def _later(one: int | None, other: int | None) -> int | None:
