@@ -16,7 +16,7 @@ from headwater.streams.windows.aggregation import Aggregation
 from headwater.streams.windows.errors import RetractionError
 from headwater.streams.windows.reversible import maybe_reversible
 from headwater.streams.windows.running import RunningGroups
-from tests.streams.kernel.laws import Batch, check_laws, consolidate, expected, rows
+from tests.streams.kernel.laws import Batch, check_laws, consolidate, expected, play, rows
 from tests.streams.windows.streams import Arrivals, arrivals, arriving, ask, keys
 
 CENTS = pa.decimal128(7, 2)
@@ -153,3 +153,57 @@ def test_what_comes_most_often_takes_bounded_room() -> None:
     found = step.rows.column("c0").to_pylist()[-1]
     assert found[0]["value"] == -1
     assert found[0]["count"] <= 8 * 500 <= found[0]["count"] + found[0]["error"]
+
+
+def changed(events: list[tuple[int, tuple[Any, ...]]]) -> pa.Table:
+    table = rows([row for _, row in events], VALUES)
+    return table.append_column(WEIGHT, pa.array([weight for weight, _ in events], pa.int8()))
+
+
+def test_a_group_that_comes_back_has_versions_that_it_never_had() -> None:
+    operator = RunningGroups(reversible([aggregation("count")]), VALUES, retracts=True)
+    one, two, other = ("a", None, 1, None), ("a", None, 2, None), ("b", None, 1, None)
+    batches = [
+        [(1, one)],
+        [(1, two)],
+        [(-1, one), (-1, two)],
+        [(1, one), (1, other)],
+        [(1, two)],
+    ]
+    state, found = operator.start(), []
+    for batch in batches:
+        step = operator.step(state, [operator.combine(0, changed(batch))], Time(None, None))
+        state = step.state
+        listed = step.rows.select([WEIGHT, "version", "c0"]).to_pylist()
+        found.append([tuple(row.values()) for row in listed])
+
+    assert found[:3] == [[(1, 0, 1)], [(-1, 0, 1), (1, 1, 2)], [(-1, 1, 2)]]
+    assert found[3:] == [[(1, 2, 1), (1, 2, 1)], [(-1, 2, 1), (1, 3, 2)]]
+
+
+@given(changes())
+@settings(max_examples=50, deadline=None)
+def test_no_version_of_a_group_is_given_twice(listed: Changes) -> None:
+    operator = RunningGroups(reversible(REVERSIBLE), VALUES, retracts=True)
+    played = play(operator, [Batch((table,), None) for table, _ in listed])
+    versions = [
+        (row["key"], row["version"])
+        for table in played.given
+        for row in table.to_pylist()
+        if row[WEIGHT] > 0
+    ]
+    assert len(versions) == len(set(versions))
+
+
+def test_what_is_computed_is_part_of_the_state() -> None:
+    smallest, largest = (aggregation(name, "c0", pa.int64()) for name in ("min", "max"))
+    assert RunningGroups([smallest], VALUES).parameters == (
+        RunningGroups([smallest], VALUES).parameters
+    )
+    assert RunningGroups([smallest], VALUES).parameters != (
+        RunningGroups([largest], VALUES).parameters
+    )
+    count = aggregation("count")
+    assert RunningGroups([count], VALUES).parameters != (
+        RunningGroups(reversible([count]), VALUES, retracts=True).parameters
+    )

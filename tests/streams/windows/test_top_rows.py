@@ -156,3 +156,32 @@ def test_ranks_are_ordered_as_values_are(values: pa.Array) -> None:
     ranks = ranks_of(values.take(pa.array(turned)))
     assert list(np.argsort(ranks)) == list(np.argsort(turned))
     assert ranks[list(turned).index(0)] == 0
+
+
+@given(changes(), orders, st.integers(1, 3), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_what_a_key_gives_later_has_a_higher_version(
+    listed: Changes, order: list[Order], count: int, ranked: bool
+) -> None:
+    operator = TopRows(count, order, VALUES, ranked=ranked, retracts=True)
+    played = play(operator, [Batch((table,), None) for table, _ in listed])
+    last: dict[bytes, int] = {}
+    for table in played.given:
+        given_now = [row for row in table.to_pylist() if row[WEIGHT] > 0]
+        for row in given_now:
+            assert row["version"] > last.get(row["key"], -1)
+        last |= {row["key"]: row["version"] for row in given_now}
+
+
+def test_versions_begin_with_nothing_as_long_as_nothing_is_forgotten() -> None:
+    values = pa.schema([("c0", pa.int64())])
+    operator = TopRows(2, [Order("c0")], values, retracts=True)
+    state, versions = operator.start(), []
+    for weight, key, number in ((1, "a", 1), (1, "b", 1), (1, "a", 2), (-1, "a", 2), (1, "a", 3)):
+        table = rows([(key, None, number)], values)
+        table = table.append_column(WEIGHT, pa.array([weight], pa.int8()))
+        step = operator.step(state, [operator.combine(0, table)], Time(None, None))
+        state = step.state
+        versions += step.rows.column("version").to_pylist()
+
+    assert versions == [0, 0, 1, 1, 2]

@@ -4,7 +4,7 @@ This file alone decides how late rows leave a query: by a second way through the
 is nothing but the time, so that the operator itself need not carry rows that it has no use for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -25,6 +25,10 @@ from headwater.streams.kernel.state import State
 
 class Judge(Protocol):
     """Says what is late: an operator, or the rule that it goes by."""
+
+    @property
+    def parameters(self) -> Mapping[str, object]:
+        """What must stay the same for as long as a state lives."""
 
     def late(self, which: int, rows: pa.Table, previous: int | None) -> tuple[Bools, Int64s]:
         """Tell which rows of an input are lost, and by how many microseconds they came too late.
@@ -47,9 +51,9 @@ class LateRows:
         self.output = pa.schema([*values, late])
 
     @property
-    def parameters(self) -> dict[str, object]:
+    def parameters(self) -> Mapping[str, object]:
         """What the judge goes by."""
-        return dict(getattr(self._of, "parameters", {}))
+        return self._of.parameters
 
     def start(self) -> State:
         """Return a state that stays empty."""

@@ -15,7 +15,7 @@ An operator sees rows without the names that people gave them:
 - `c0`, `c1`, ...: the values.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -78,6 +78,14 @@ class Operator(Protocol):
     inputs: tuple[pa.Schema, ...]
     output: pa.Schema
     hold_us: int
+
+    @property
+    def parameters(self) -> Mapping[str, object]:
+        """What must stay the same for as long as a state lives, as JSON has it, by its name.
+
+        Types of keys and values, and the names that people gave them, are not among it: these are
+        compared in any case.
+        """
 
     def start(self) -> State:
         """Return the state of a bucket that has seen nothing."""

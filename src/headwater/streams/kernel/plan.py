@@ -9,7 +9,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -84,6 +84,7 @@ class Prepared(NamedTuple):
     Attributes:
         frame: The rows.
         schema: The same as Arrow's.
+        key_names: What people call the keys.
         key_types: The types of the keys.
         values: The types of the values, under their names in an operator.
         clock: By which clock they have their time; none for those who need no time.
@@ -93,6 +94,7 @@ class Prepared(NamedTuple):
 
     frame: DataFrame
     schema: pa.Schema
+    key_names: tuple[str, ...]
     key_types: tuple[pa.DataType, ...]
     values: pa.Schema
     clock: Clock | None
@@ -155,6 +157,7 @@ def prepare(
     return Prepared(
         chosen_frame,
         schema,
+        tuple(keys),
         key_types,
         pa.schema([schema.field(first_value + number) for number in range(len(values))]),
         clock,
@@ -178,6 +181,7 @@ def apply(
     buckets: int,
     counts: str | None = None,
     gives_keys: bool = True,
+    names: Sequence[str] = (),
 ) -> DataFrame:
     """Put an operator behind its inputs.
 
@@ -187,6 +191,8 @@ def apply(
         buckets: Into how many parts its state is cut.
         counts: Under which name late events are counted, if the name is needed elsewhere.
         gives_keys: Whether what comes out has the key of the rows that it comes of.
+        names: What people call its values, where that must stay the same as long as a state lives:
+            where two of one type are exchanged, nothing else would show it.
 
     Returns:
         A DataFrame with the keys (`k0`, ...), `weight`, `version`, the operator's values (`c0`,
@@ -206,7 +212,7 @@ def apply(
     setting = Setting(
         operator=operator,
         rows=tuple(each.rows(marks_null_keys=marks) for each in inputs),
-        fingerprint=_fingerprint(operator, inputs, buckets),
+        fingerprint=fingerprint(operator, inputs, buckets=buckets, names=names),
         buckets=buckets,
         clocks=0 if clock is None else len(clock.names),
     )
@@ -389,21 +395,21 @@ def _given_schema(operator: Operator, key_types: Sequence[pa.DataType]) -> pa.Sc
     )
 
 
-def _fingerprint(operator: Operator, inputs: Sequence[Prepared], buckets: int) -> dict[str, str]:
+def fingerprint(
+    operator: Operator, inputs: Sequence[Prepared], *, buckets: int, names: Sequence[str] = ()
+) -> dict[str, str]:
     """Write down what a state depends on, in words for whoever changed it."""
     found = {"operator": type(operator).__name__, "number of buckets": str(buckets)}
-    found |= {f"its {name}": json.dumps(value) for name, value in _parameters(operator).items()}
-    for number, key_type in enumerate(inputs[0].key_types):
-        found[f"key {number + 1}"] = str(key_type)
+    found |= {f"its {name}": json.dumps(value) for name, value in operator.parameters.items()}
+    keys = zip(inputs[0].key_names, inputs[0].key_types, strict=True)
+    for number, (name, key_type) in enumerate(keys, start=1):
+        found[f"key {number}"] = f"{name}: {key_type}"
+    found |= {f"result {number}": name for number, name in enumerate(names, start=1)}
     for which, each in enumerate(inputs):
         side = f" of input {which + 1}" if len(inputs) > 1 else ""
         for number, field in enumerate(each.values):
             found[f"value {number + 1}{side}"] = str(field.type)
     return found
-
-
-def _parameters(operator: Operator) -> dict[str, Any]:
-    return dict(getattr(operator, "parameters", {}))
 
 
 def _without_nullability(schema: pa.Schema) -> pa.Schema:

@@ -110,11 +110,13 @@ class Aggregation(NamedTuple):
 
     Attributes:
         aggregate: The aggregate.
+        name: What people call it.
         column: None for one of rows as such.
         label: Tells it from all others: partial results of one are not to be read by another.
     """
 
     aggregate: Aggregate
+    name: str
     column: str | None
     label: str
 
@@ -156,9 +158,9 @@ class Aggregations:
         """Return the partial results of rows with their values."""
         places = Places(rows)
         result = []
-        for aggregate, column, _ in self._all:
-            values = None if column is None else arrays.whole(rows.column(column))
-            result += aggregate.update(Rows(codes, groups, values, places))
+        for each in self._all:
+            values = None if each.column is None else arrays.whole(rows.column(each.column))
+            result += each.aggregate.update(Rows(codes, groups, values, places))
         return result
 
     def merge(self, codes: Int64s, groups: int, rows: pa.Table) -> list[pa.Array]:

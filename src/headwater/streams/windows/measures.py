@@ -34,62 +34,62 @@ class Measure:
 
 def count(column: "ColumnOrName | None" = None) -> Measure:
     """Count rows, or the values of a column that are not null."""
-    return Measure("count", None if column is None else _column(column))
+    return Measure("count", None if column is None else column_asked(column))
 
 
 def sum(column: "ColumnOrName") -> Measure:  # noqa: A001 - as in SQL
     """Add up numbers; whatever order they come in, the result is the same to the last bit."""
-    return Measure("sum", _column(column))
+    return Measure("sum", column_asked(column))
 
 
 def avg(column: "ColumnOrName") -> Measure:
     """Average numbers."""
-    return Measure("avg", _column(column))
+    return Measure("avg", column_asked(column))
 
 
 def variance(column: "ColumnOrName") -> Measure:
     """Give the sample variance of numbers."""
-    return Measure("variance", _column(column))
+    return Measure("variance", column_asked(column))
 
 
 def stddev(column: "ColumnOrName") -> Measure:
     """Give the sample standard deviation of numbers."""
-    return Measure("stddev", _column(column))
+    return Measure("stddev", column_asked(column))
 
 
 def min(column: "ColumnOrName") -> Measure:  # noqa: A001 - as in SQL
     """Give the smallest value."""
-    return Measure("min", _column(column))
+    return Measure("min", column_asked(column))
 
 
 def max(column: "ColumnOrName") -> Measure:  # noqa: A001 - as in SQL
     """Give the largest value."""
-    return Measure("max", _column(column))
+    return Measure("max", column_asked(column))
 
 
 def first(column: "ColumnOrName") -> Measure:
     """Give the value of the earliest event that has one."""
-    return Measure("first", _column(column))
+    return Measure("first", column_asked(column))
 
 
 def last(column: "ColumnOrName") -> Measure:
     """Give the value of the latest event that has one."""
-    return Measure("last", _column(column))
+    return Measure("last", column_asked(column))
 
 
 def collect(column: "ColumnOrName") -> Measure:
     """Give all values, in the order of their events."""
-    return Measure("collect", _column(column))
+    return Measure("collect", column_asked(column))
 
 
 def distinct(column: "ColumnOrName") -> Measure:
     """Count the values that differ, exactly: all of them are kept until the window closes."""
-    return Measure("distinct", _column(column))
+    return Measure("distinct", column_asked(column))
 
 
 def approx_distinct(column: "ColumnOrName") -> Measure:
     """Estimate how many values differ, in 4 KB however many they are; off by about 1.6 %."""
-    return Measure("approx_distinct", _column(column))
+    return Measure("approx_distinct", column_asked(column))
 
 
 def percentile(column: "ColumnOrName", p: float, *, exact: bool = False) -> Measure:
@@ -100,7 +100,7 @@ def percentile(column: "ColumnOrName", p: float, *, exact: bool = False) -> Meas
         p: The share, from 0 to 1: 0.5 for the median.
         exact: Whether all values are kept to find it; else it is off by at most 0.8 % of itself.
     """
-    return Measure("percentile", _column(column), {"p": p, "exact": exact})
+    return Measure("percentile", column_asked(column), {"p": p, "exact": exact})
 
 
 def heavy_hitters(column: "ColumnOrName", k: int = 10) -> Measure:
@@ -114,13 +114,14 @@ def heavy_hitters(column: "ColumnOrName", k: int = 10) -> Measure:
         column: The values.
         k: How many of them.
     """
-    return Measure("heavy_hitters", _column(column), {"k": k})
+    return Measure("heavy_hitters", column_asked(column), {"k": k})
+
+
+def column_asked(given: "ColumnOrName") -> Column:
+    """Return the column that people mean, as `groupBy` does: "a.b" is the field b of a."""
+    return F.col(given) if isinstance(given, str) else given
 
 
 def column_named(name: str) -> Column:
     """Return a column by its whole name, whatever characters it has."""
     return F.col(quoted(name))
-
-
-def _column(given: "ColumnOrName") -> Column:
-    return F.col(given) if isinstance(given, str) else given

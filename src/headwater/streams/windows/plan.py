@@ -4,7 +4,7 @@ This file alone decides how windows are asked for, and what the columns of their
 What a window is, the operators decide.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -27,7 +27,7 @@ from headwater.streams.windows.aligned import AlignedWindows
 from headwater.streams.windows.asked import Asked, Session, Sliding, asked_windows
 from headwater.streams.windows.errors import WindowSettingError
 from headwater.streams.windows.late import Late, check_time, keep_late_rows, time_us
-from headwater.streams.windows.measures import Measure, column_named
+from headwater.streams.windows.measures import Measure, column_asked, column_named
 from headwater.streams.windows.native import native_window
 from headwater.streams.windows.ranking import Order, check_order_type
 from headwater.streams.windows.reversible import maybe_reversible
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from pyspark.sql._typing import ColumnOrName
 
 WINDOW: Final = "window"
+
+_CHANGE: Final = (OP, VERSION, HIDDEN)
+"""What every result has besides."""
 
 _Transform = Callable[[DataFrame], DataFrame]
 
@@ -80,7 +83,8 @@ def window(  # noqa: PLR0913 - what is left out has a meaning
         start: By how much they begin later than the epoch, whole multiples apart.
         session: How far apart events of one session are at most.
         sliding: How far each event looks back.
-        by: The columns whose values make a group; none: all rows of a window are one.
+        by: The columns whose values make a group; none: all rows of a window are one. As in
+            Spark's `groupBy`, "a.b" is the field b of a, and the result has it as b.
         late: What becomes of events whose windows have all closed: `hf.drop()`, `hf.divert(topic)`
             or `hf.correct(until)`. They are counted in any case.
         engine: "headwater", or "spark" for Spark's own operator, with Spark's rule for time: its
@@ -89,7 +93,8 @@ def window(  # noqa: PLR0913 - what is left out has a meaning
         measures: What is computed, under which name: `total=hf.sum("amount")`.
 
     Raises:
-        WindowSettingError: The window cannot be.
+        WindowSettingError: The window cannot be. From the function: two columns of the result
+            would have one name.
         WatermarkMissingError: From the function: rows have no watermark.
     """
     _check(measures)
@@ -107,6 +112,7 @@ def window(  # noqa: PLR0913 - what is left out has a meaning
             check_time(rows, time)
             keys = _named(rows, by)
             if engine == "spark":
+                _check_names([WINDOW], keys=keys, results=measures)
                 return native_window(rows, time, asked, keys, late, measures)
             return _windowed(rows, time, asked, keys, late, measures, buckets)
 
@@ -123,7 +129,10 @@ def _windowed(
     buckets: int,
 ) -> DataFrame:
     """Put the kernel's operator for such windows behind rows."""
-    passed = _passed(rows, keys) if isinstance(asked, Sliding) else []
+    is_sliding = isinstance(asked, Sliding)
+    passed = _passed(rows, keys) if is_sliding else []
+    own = _CHANGE if is_sliding else (WINDOW, *_CHANGE)
+    _check_names(own, keys=keys, passed=passed, results=measures)
     values = [*_arguments(measures), *map(column_named, passed)]
     prepared = prepare(rows, keys, values, time=time_us(rows, time), weight=_weight(rows))
     aggregations = _aggregations(measures, prepared)
@@ -131,13 +140,13 @@ def _windowed(
     counts = new_counts(operator)
     if late.topic is not None:
         keep_late_rows(rows, keys, operator, late.topic, time=time, counts=counts, buckets=buckets)
-    given = apply(operator, [prepared], buckets=buckets, counts=counts)
-    results = _results(measures, 2)
-    own = [_window_column(given)]
-    if isinstance(asked, Sliding):
-        results = _results(measures, 0)
-        own = _passed_columns(given, rows, passed, first=len(measures))
-    return given.select(*_key_columns(keys), *own, *results, *change_columns())
+    names = [*measures, *passed]
+    given = apply(operator, [prepared], buckets=buckets, counts=counts, names=names)
+    results = _results(measures, 0 if is_sliding else 2)
+    between = [_window_column(given)]
+    if is_sliding:
+        between = _passed_columns(given, rows, passed, first=len(measures))
+    return given.select(*_key_columns(keys), *between, *results, *change_columns())
 
 
 def _operator(
@@ -152,8 +161,9 @@ def _operator(
 
 
 def _passed(rows: DataFrame, keys: Mapping[str, Column]) -> list[str]:
-    """Return the columns that events keep beside what they see."""
-    return [name for name in rows.columns if name not in keys and name != HIDDEN]
+    """Return the columns that rows keep; what says that they are changes is given anew."""
+    own = _CHANGE if kind_of(rows) is Kind.CHANGES else (HIDDEN,)
+    return [name for name in rows.columns if name not in keys and name not in own]
 
 
 def _passed_columns(
@@ -183,15 +193,21 @@ def aggregate(
     is taken back.
 
     Args:
-        by: The columns whose values make a group; none: all rows are one.
+        by: The columns whose values make a group; none: all rows are one. As in Spark's `groupBy`,
+            "a.b" is the field b of a, and the result has it as b.
         buckets: Into how many parts the state is cut; for as long as the checkpoint lives.
         measures: What is computed, under which name: `total=hf.sum("amount")`.
+
+    Raises:
+        WindowSettingError: There is nothing to compute. From the function: two columns of the
+            result would have one name.
     """
     _check(measures)
 
     def add(rows: DataFrame) -> DataFrame:
         with hints_shown():
             keys = _named(rows, by)
+            _check_names(_CHANGE, keys=keys, results=measures)
             weight = _weight(rows)
             arguments = _arguments(measures)
             prepared = prepare(rows, keys, arguments, weight=weight, needs_time=False)
@@ -202,7 +218,7 @@ def aggregate(
             operator = RunningGroups(
                 reversible if retracts else aggregations, prepared.values, retracts=retracts
             )
-            given = apply(operator, [prepared], buckets=buckets)
+            given = apply(operator, [prepared], buckets=buckets, names=list(measures))
             return given.select(*_key_columns(keys), *_results(measures, 0), *change_columns())
 
     return add
@@ -231,22 +247,25 @@ def top(
         count: How many rows of each key.
         order: The columns that rows are ordered by, each with "desc" behind it if the largest comes
             first: `["price desc", "at"]`. Nulls are smaller than all else.
-        by: The columns whose values make a key; none: all rows are one.
+        by: The columns whose values make a key; none: all rows are one. As in Spark's `groupBy`,
+            "a.b" is the field b of a, and the result has it as b.
         rank: A name for a column that says which row is the first (1), the second and so on; a row
             that falls back is then taken back and given again. None: there is no such column.
         buckets: Into how many parts the state is cut; for as long as the checkpoint lives.
 
     Raises:
-        WindowSettingError: From the function: it cannot be ordered like that.
+        WindowSettingError: From the function: it cannot be ordered like that, or two columns of the
+            result would have one name.
     """
 
     def add(rows: DataFrame) -> DataFrame:
         with hints_shown():
             kind = kind_of(rows)
+            _refuse_table(kind)
             keys = _named(rows, by)
-            own = {OP, VERSION} if kind is Kind.CHANGES else set()
-            passed = [name for name in _passed(rows, keys) if name not in own]
-            _check_names([*keys, *passed, *([] if rank is None else [rank])], kind)
+            passed = _passed(rows, keys)
+            ranks = [] if rank is None else [rank]
+            _check_names(_CHANGE, keys=keys, passed=passed, results=ranks)
             values = list(map(column_named, passed))
             prepared = prepare(rows, keys, values, weight=weight_of(kind), needs_time=False)
             types = dict(zip(passed, prepared.values.types, strict=True))
@@ -260,8 +279,8 @@ def top(
                 ranked=rank is not None,
                 retracts=kind is Kind.CHANGES,
             )
-            given = apply(operator, [prepared], buckets=buckets)
-            names = [*passed, *([] if rank is None else [rank])]
+            names = [*passed, *ranks]
+            given = apply(operator, [prepared], buckets=buckets, names=names)
             chosen = [F.col(value_name(number)).alias(name) for number, name in enumerate(names)]
             return given.select(*_key_columns(keys), *chosen, *change_columns())
 
@@ -287,18 +306,41 @@ def _orders(order: str | Sequence[str], types: Mapping[str, pa.DataType]) -> lis
     return found
 
 
-def _check_names(names: Sequence[str], kind: Kind) -> None:
+def _refuse_table(kind: Kind) -> None:
     if kind is Kind.TABLE:
         raise WindowSettingError(
             "a table has rows that replace others, and here all of them would count",
             hint=f'take its changes for events: drop("{OP}")',
         )
-    for name in names:
-        if name.lower() in {OP, VERSION} or names.count(name) > 1:
-            raise WindowSettingError(
-                f"there would be two columns {name!r}",
-                hint=f'rename yours: withColumnRenamed("{name}", "{name}_1")',
-            )
+
+
+def _check_names(
+    own: Sequence[str],
+    *,
+    keys: Iterable[str] = (),
+    passed: Iterable[str] = (),
+    results: Iterable[str] = (),
+) -> None:
+    """Refuse results of which two columns would have one name; Spark sees no capitals.
+
+    Args:
+        own: The columns that the result has in any case.
+        keys: What rows are brought together by.
+        passed: The columns that rows keep.
+        results: What else people have named.
+    """
+    taken = {name.lower() for name in own}
+    for names, hint in (
+        (keys, 'call it otherwise: by=[F.col("{0}").alias("{0}_1")]'),
+        (passed, 'rename yours: withColumnRenamed("{0}", "{0}_1")'),
+        (results, "call it otherwise, such as {0}_1"),
+    ):
+        for name in names:
+            if name.lower() in taken:
+                raise WindowSettingError(
+                    f"there would be two columns {name!r}", hint=hint.format(name)
+                )
+            taken.add(name.lower())
 
 
 def _check(measures: Mapping[str, Measure]) -> None:
@@ -319,8 +361,10 @@ def _named(rows: DataFrame, columns: "Sequence[ColumnOrName]") -> dict[str, Colu
     """Return columns by the names that they have in the result."""
     if isinstance(columns, str):
         columns = [columns]
-    found = [column_named(each) if isinstance(each, str) else each for each in columns]
-    return dict(zip(rows.select(*found).columns, found, strict=True))
+    found = list(map(column_asked, columns))
+    names = rows.select(*found).columns
+    _check_names([], keys=names)
+    return dict(zip(names, found, strict=True))
 
 
 def _weight(rows: DataFrame) -> Column | None:

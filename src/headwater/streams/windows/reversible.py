@@ -58,9 +58,8 @@ class Reversible(Aggregate):
 
 def maybe_reversible(aggregation: Aggregation) -> Aggregation | None:
     """Return an aggregate that can take values back; None where there is none."""
-    name = aggregation.label.partition(" ")[0]
     inner = aggregation.aggregate
-    if name not in _REVERSIBLE or not set(inner.partials) <= set(_EXACT):
+    if aggregation.name not in _REVERSIBLE or not set(inner.partials) <= set(_EXACT):
         return None
     return aggregation._replace(
         aggregate=Reversible(inner), label=f"{aggregation.label}, reversible"

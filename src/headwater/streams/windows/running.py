@@ -5,10 +5,14 @@ so far is taken back and the new one appears. It knows no time, and no particula
 
 Where rows may be taken back, aggregates must be such that can do it; a group of which all rows were
 taken back is gone.
+
+`version` counts the changes of a group. Nothing is kept of one that is gone, so whatever group
+comes after it in its bucket begins with a version that none that is gone has had: of one group, no
+version is given twice.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +38,9 @@ from headwater.streams.windows.reversible import negated
 
 _GROUPS: Final = "groups"
 _VERSION: Final = "version"
+_FLOOR: Final = "floor"
+"""The version that groups begin with; 0 as long as none has gone."""
+
 _NO_TIME: Final = pa.int64()
 
 
@@ -58,6 +65,14 @@ class RunningGroups:
         self.inputs = (values,)
         self.output = pa.schema(self._aggregations.fields(first=0)[: len(aggregations)])
         self.hold_us = 0
+
+    @property
+    def parameters(self) -> dict[str, object]:
+        """What must stay the same for as long as a state lives."""
+        return {
+            "aggregates": self._aggregations.labels,
+            "input": "changes" if self._retracts else "events",
+        }
 
     def start(self) -> State:
         """Return the state of a bucket that has seen nothing."""
@@ -84,7 +99,8 @@ class RunningGroups:
         keys, partials = self._merged_by_key(rows)
         table = state.tables[_GROUPS]
         old = table.find(keys)
-        versions = np.zeros(len(keys), np.int64)
+        floor = cast("int", state.values.get(_FLOOR, 0))
+        versions = np.full(len(keys), floor, np.int64)
         versions[old.codes] = 1 + arrays.numbers(arrays.whole(old.rows.column(_VERSION)), np.int64)
         names = list(self._aggregations.names)
         both = pa.concat_tables([old.rows.select(names), partials]).combine_chunks()
@@ -96,12 +112,13 @@ class RunningGroups:
         )
         if self._retracts:
             there = _are_there(merged.column(names[-1]))
+            floor = int(versions[~there].max(initial=floor))
             table = table.remove(pa.table({KEY: keys.filter(pa.array(~there))}))
             keys, merged = keys.filter(pa.array(there)), merged.filter(pa.array(there))
             versions = versions[there]
         kept = merged.add_column(0, _VERSION, pa.array(versions)).add_column(0, KEY, keys)
         come = self._results(keys, merged, versions, INSERT)
-        state = State({_GROUPS: table.put(kept)}, state.values)
+        state = State({_GROUPS: table.put(kept)}, {_FLOOR: floor} if floor else {})
         return Step(state, together(self.output, [gone, come]))
 
     def _combined(self, rows: pa.Table) -> pa.Table:

@@ -11,7 +11,11 @@ nothing any more, so equal ones stand by the bytes of all their values, which is
 anything, but always the same.
 
 Rows may be given with their rank, 1 for the first: then a row that falls back is taken back, and
-given again with the rank that it has. `version` counts how often the rows of a key have changed.
+given again with the rank that it has.
+
+`version` counts how often the rows of a key have changed. It is kept with the rows, so when the
+newest of a key go and none come, all keys of the bucket go on from there: of one key, what is given
+later has a higher version.
 """
 
 from collections.abc import Sequence
@@ -60,6 +64,9 @@ _ROWS: Final = "rows"
 _NEXT: Final = "next"
 _NUMBER: Final = "number"
 _VERSION: Final = "version"
+_FLOOR: Final = "floor"
+"""The least version that is given; 0 as long as no key has lost its newest rows."""
+
 _PLACE: Final = ((TOPIC, pa.string()), (PARTITION, pa.int32()), (OFFSET, pa.int64()))
 _NOT_GIVEN: Final = -1
 
@@ -148,7 +155,10 @@ class TopRows:
         codes = np.argsort(order)[codes]
         keys = keys.take(pa.array(order))
         found = self._candidates(state.tables[_ROWS], keys, rows, codes)
-        versions = _versions(found, len(keys))
+        floor = cast("int", state.values.get(_FLOOR, 0))
+        versions = np.maximum(
+            _next_versions(found.codes, int64s(found.rows, _VERSION), len(keys)), floor
+        )
         state = self._changed(state, keys, found, versions)
         return Step(state, self._given(keys, found, versions))
 
@@ -226,7 +236,11 @@ class TopRows:
         columns[_NUMBER], columns[_VERSION] = pa.array(numbers), pa.array(versions)
         columns[KEY] = keys.take(pa.array(found.codes))
         table = table.put(pa.table(columns).filter(pa.array(written)))
-        return State({_ROWS: table}, {_NEXT: begin + int(added.sum())})
+        left = np.where(found.stays, versions, _NOT_GIVEN)
+        forgotten = new[_next_versions(found.codes, left, len(keys)) < new]
+        floor = int(forgotten.max(initial=cast("int", state.values.get(_FLOOR, 0))))
+        values = {_NEXT: begin + int(added.sum())} | ({_FLOOR: floor} if floor else {})
+        return State({_ROWS: table}, values)
 
     def _given(self, keys: pa.Array, found: _Candidates, new: Int64s) -> pa.Table:
         parts = []
@@ -258,11 +272,11 @@ def _log_places(rows: pa.Table) -> list[Int64s]:
     ]
 
 
-def _versions(found: _Candidates, keys: int) -> Int64s:
-    """Return the version that changes of each key have: one more than what was given before."""
-    versions = np.full(keys, _NOT_GIVEN, np.int64)
-    np.maximum.at(versions, found.codes, int64s(found.rows, _VERSION))
-    return versions + 1
+def _next_versions(codes: Int64s, versions: Int64s, keys: int) -> Int64s:
+    """Return, for each key, one more than the versions of its rows."""
+    found = np.full(keys, _NOT_GIVEN, np.int64)
+    np.maximum.at(found, codes, versions)
+    return found + 1
 
 
 def _left(codes: Int64s, values: Int64s, weights: Int64s) -> Bools:
