@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -274,12 +275,25 @@ def test_a_variance_far_from_zero_is_as_good_as_pythons(numbers: list[float]) ->
     )
 
 
-def test_a_variance_of_one_number_is_not_a_number() -> None:
-    none, one, infinite = result("variance", [(1, 1.0), (2, math.inf), (2, 1.0)], pa.float64())
+@pytest.mark.parametrize("name", ["variance", "stddev"])
+def test_numbers_have_a_variance_from_the_second_on(name: str) -> None:
+    # An eighth and a half, so that DuckDB, which computes with doubles, is exact too.
+    values: Values = [(1, 1.0), (1, None), (2, 1.0), (2, 1.5)]
+    asked = {"variance": "var_samp(c0)", "stddev": "stddev_samp(c0)"}[name]
+
+    assert result(name, values, pa.float64()) == by_duckdb(asked, pa.float64())(values)
+    assert result(name, values, pa.float64())[:2] == [None, None]
+
+
+@pytest.mark.parametrize("name", ["variance", "stddev"])
+def test_what_is_no_number_has_no_variance_either(name: str) -> None:
+    none, infinite, nan = result(
+        name, [(0, math.nan), (1, math.inf), (1, 1.0), (2, math.nan), (2, 1.0)], pa.float64()
+    )
 
     assert none is None
-    assert math.isnan(one)
     assert math.isnan(infinite)
+    assert math.isnan(nan)
 
 
 @settings(max_examples=100, deadline=None)
@@ -301,6 +315,18 @@ def test_a_percentile_is_near_the_value_at_its_rank(numbers: list[float], percen
 
     true = sorted(numbers)[max(1, -(-percent * len(numbers) // 100)) - 1]
     assert found == pytest.approx(true, rel=0.0079, abs=1e-308)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.floats(allow_nan=False), st.integers(1, 9), st.integers(0, 1000))
+def test_the_exact_percentile_of_equal_values_is_that_value(
+    value: float, count: int, permille: int
+) -> None:
+    values = [(0, value)] * count
+
+    (found, *_) = result("percentile", values, pa.float64(), p=permille / 1000, exact=True)
+
+    assert found == value
 
 
 def test_percentiles_of_what_is_no_number() -> None:
@@ -451,3 +477,17 @@ def test_the_first_and_the_last_are_the_ends_of_all(values: Values, rows: int, c
         assert lists == wanted
         assert firsts == [each[0] if each else None for each in wanted]
         assert lasts == [each[-1] if each else None for each in wanted]
+
+
+@pytest.mark.parametrize(
+    "name,numbers,told",
+    [
+        ("sum", ["9" * 37, "1.5", "-0.5"], f"the sum 1{'0' * 37}.0 is larger"),
+        ("avg", ["9" * 35, "9" * 35], f"the average {'9' * 35}.00000 is larger"),
+    ],
+)
+def test_a_decimal_that_overflows_is_told_with_all_its_digits(
+    name: str, numbers: list[str], told: str
+) -> None:
+    with pytest.raises(SumOverflowError, match=re.escape(told)):
+        result(name, [(0, Decimal(number)) for number in numbers], pa.decimal128(38, 1))

@@ -3,13 +3,14 @@
 This file alone decides what they take and give: the types of their results are Spark's. How a sum
 is kept, so that neither order nor pieces matter, `exact_sums` decides.
 
-A null is left out; of nothing but nulls, a count is 0 and the rest is null. NaN makes every sum
-NaN, and infinities of both signs together do. A sum of whole numbers or decimals that its type
-cannot hold is an error in the end, never on the way; a sum of doubles is then infinite.
+A null is left out; of nothing but nulls, a count is 0 and the rest is null. The variance of a
+single number is null, too. NaN makes every sum NaN, and infinities of both signs together do. A sum
+of whole numbers or decimals that its type cannot hold is an error in the end, never on the way; a
+sum of doubles is then infinite.
 """
 
 from collections.abc import Sequence
-from decimal import Decimal
+from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Final
 
@@ -25,6 +26,8 @@ from headwater.streams.windows.errors import AggregateTypeError, SumOverflowErro
 
 _DECIMAL_DIGITS_MAX: Final = 38
 _EXACT_IN_DOUBLE: Final = 1 << 53
+_ALL_DIGITS: Final = Context(prec=100)
+"""More than four words can have; Decimal by itself rounds to 28."""
 
 
 class Count(Aggregate):
@@ -34,7 +37,7 @@ class Count(Aggregate):
     output = pa.int64()
 
     def update(self, rows: Rows) -> list[pa.Array]:
-        """Count."""
+        """Return how many rows of each group count."""
         if rows.values is None or rows.values.null_count == 0:
             counts = np.bincount(rows.codes, minlength=rows.groups)
         else:
@@ -149,7 +152,7 @@ class _DecimalSum(Aggregate):
 
     def finish(self, partials: Sequence[pa.Array]) -> pa.Array:
         """Return the sums, if a decimal can hold them."""
-        return _decimals(_exact_integers(partials[0]), self.output)
+        return _decimals(_exact_integers(partials[0]), self.output, "sum")
 
 
 class _Average(Aggregate):
@@ -178,7 +181,7 @@ class _DoubleAverage(_Average):
     output = pa.float64()
 
     def finish(self, partials: Sequence[pa.Array]) -> pa.Array:
-        """Divide."""
+        """Return the quotients of the rounded sums and the counts."""
         sums = arrays.numbers(self._sum.finish(partials[:1]), np.float64)
         counts = np.maximum(arrays.numbers(partials[1], np.int64), 1)
         return _with_nulls(pa.float64(), sums / counts, arrays.validity(partials[0]))
@@ -190,7 +193,7 @@ class _IntegerAverage(_Average):
     output = pa.float64()
 
     def finish(self, partials: Sequence[pa.Array]) -> pa.Array:
-        """Divide, and exactly where the sum is no double."""
+        """Return the averages, by exact division where the sum is no double."""
         words = to_words(partials[0])
         counts = np.maximum(arrays.numbers(partials[1], np.int64), 1)
         sums = words[:, 1].astype(np.float64) * 2.0**32 + words[:, 0]
@@ -211,18 +214,18 @@ class _DecimalAverage(_Average):
         )
 
     def finish(self, partials: Sequence[pa.Array]) -> pa.Array:
-        """Divide."""
+        """Return the averages, if a decimal can hold them."""
         averages = [
             None if total is None else _divided(total * 10**self._digits, count)
             for total, count in zip(
                 _exact_integers(partials[0]), partials[1].to_pylist(), strict=True
             )
         ]
-        return _decimals(averages, self.output)
+        return _decimals(averages, self.output, "average")
 
 
 class _Spread(Aggregate):
-    """The variance of a sample, or its root: null for no number, NaN for one, as in Spark.
+    """The variance of a sample, or its root: null for fewer than two numbers, as in Spark.
 
     It is computed from the exact sums of the numbers and of their squares, and rounded once.
     """
@@ -247,7 +250,7 @@ class _Spread(Aggregate):
         ]
 
     def finish(self, partials: Sequence[pa.Array]) -> pa.Array:
-        """Compute the variance."""
+        """Return what each group's three sums say."""
         sums, squares = to_words(partials[0]), to_words(partials[1])
         counts = arrays.numbers(partials[2], np.int64)
         result = np.full(len(counts), np.nan)
@@ -255,7 +258,7 @@ class _Spread(Aggregate):
         for row in np.flatnonzero(is_finite & (counts > 1)):
             variance = _variance(sums[row], squares[row], int(counts[row]))
             result[row] = np.sqrt(variance) if self._root else variance
-        return _with_nulls(pa.float64(), result, arrays.validity(partials[0]))
+        return _with_nulls(pa.float64(), result, (counts > 1).view(np.uint8))
 
 
 def _variance(sums: Int64s, squares: Int64s, count: int) -> float:
@@ -337,12 +340,12 @@ def _divided(total: int, count: int) -> int:
     return quotient if total >= 0 else -quotient
 
 
-def _decimals(unscaled: Sequence[int | None], kind: pa.DataType) -> pa.Array:
+def _decimals(unscaled: Sequence[int | None], kind: pa.DataType, what: str) -> pa.Array:
     limit = 10**kind.precision
     for group, number in enumerate(unscaled):
         if number is not None and abs(number) >= limit:
             raise SumOverflowError(
-                f"the sum {Decimal(number).scaleb(-kind.scale)} is larger than a "
+                f"the {what} {Decimal(number).scaleb(-kind.scale, _ALL_DIGITS)} is larger than a "
                 f"decimal({kind.precision},{kind.scale})",
                 group,
                 hint="cast the column to a decimal with fewer digits, or to double",

@@ -56,7 +56,7 @@ class ApproxDistinct(Aggregate):
         return [_packed(entries, groups)]
 
     def finish(self, partials: Sequence[pa.Array]) -> pa.Array:
-        """Estimate."""
+        """Return the estimates."""
         offsets, data = arrays.binary(partials[0])
         estimates = np.empty(len(partials[0]), np.float64)
         _estimate(offsets, data, estimates)

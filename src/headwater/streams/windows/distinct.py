@@ -34,7 +34,7 @@ class Distinct(Aggregate):
         return _sets(codes[owners], items, groups)
 
     def finish(self, partials: Sequence[pa.Array]) -> pa.Array:
-        """Count."""
+        """Return how many values each set has."""
         return partials[0].value_lengths().fill_null(0).cast(pa.int64())
 
 

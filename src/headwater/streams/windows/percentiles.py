@@ -109,10 +109,7 @@ class _AllValues(Aggregate):
                 continue
             place = self._share * (length - 1)
             lower = start + math.floor(place)
-            rest = float(place % 1)
-            # Without the question, infinity would be multiplied with nothing.
-            between = values[lower + 1] * rest + values[lower] * (1 - rest) if rest else None
-            result.append(float(values[lower] if between is None else between))
+            result.append(_between(values[lower : lower + 2], float(place % 1)))
         return pa.array(result, pa.float64())
 
 
@@ -134,6 +131,16 @@ def percentile_of(kind: pa.DataType, *, p: float = 0.5, exact: bool = False) -> 
     # As it was written: of ten values, 0.3 of them are three, though the double is less than 0.3.
     share = Fraction(repr(float(p)))
     return _AllValues(share) if exact else _Sketch(share)
+
+
+def _between(neighbours: npt.NDArray[np.float64], rest: float) -> float:
+    """Return what lies so far behind the first of two values; the last of all has no second."""
+    first = float(neighbours[0])
+    # What is equal stays what it is, which parts of it added up may not; and no infinity is
+    # multiplied with nothing.
+    if not rest or first == neighbours[1]:
+        return first
+    return float(neighbours[1]) * rest + first * (1 - rest)
 
 
 def _doubles(rows: Rows) -> tuple[Int64s, pa.Array]:
