@@ -1,7 +1,7 @@
 """Joins by DuckDB over whole histories: the answers that operators must come to."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import duckdb
@@ -22,18 +22,25 @@ _COLUMNS = pa.schema(
         ("w", pa.int64()),
         ("topic", pa.string()),
         ("p", pa.int64()),
+        ("b", pa.int64()),
     ]
 )
 
 
-def ask(events: Sequence[Event], question: str) -> Counter[tuple[Any, ...]]:
-    """Ask DuckDB about the tables `l` and `r` of events."""
+def ask(
+    events: Sequence[Event], question: str, batches: Mapping[int, int] | None = None
+) -> Counter[tuple[Any, ...]]:
+    """Ask DuckDB about the tables `l` and `r` of events; `b` is a batch for each number."""
+    known = batches or {}
     for side, name in ((LEFT, "l"), (RIGHT, "r")):
         rows = [
             dict(
                 zip(
                     _COLUMNS.names,
-                    (e.key, e.time, e.number, e.value, e.weight, e.topic, e.partition),
+                    (
+                        *(e.key, e.time, e.number, e.value, e.weight, e.topic, e.partition),
+                        known.get(e.number),
+                    ),
                     strict=True,
                 )
             )
@@ -74,6 +81,29 @@ def asof_join(events: Sequence[Event], kind: str) -> Counter[tuple[Any, ...]]:
         from l asof left join versions r on l.k = r.k and l.t >= r.t
         where {"r.w > 0" if kind == "inner" else "true"}
         """,
+    )
+
+
+def asof_join_while_open(
+    events: Sequence[Event], kind: str, known_by: Mapping[int, int]
+) -> Counter[tuple[Any, ...]]:
+    """Do the same of what was known at some time.
+
+    Args:
+        events: Rows of both sides.
+        kind: inner or left.
+        known_by: The batch in which a version came; the last one in which a row can change.
+    """
+    return ask(
+        events,
+        f"""
+        select l.k, l.t, l.n, l.v, if(r.w > 0, r.n, null), if(r.w > 0, r.v, null)
+        from l left join r on l.k = r.k and r.t <= l.t and r.b <= l.b
+        qualify row_number() over (
+            partition by l.n order by r.t desc nulls last, r.topic desc, r.p desc, r.n desc
+        ) = 1 and {"coalesce(r.w, 0) > 0" if kind == "inner" else "true"}
+        """,
+        known_by,
     )
 
 

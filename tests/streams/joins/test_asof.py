@@ -1,4 +1,4 @@
-"""Streams joined with tables as of event time, against DuckDB's ASOF JOIN and a plain model."""
+"""Streams joined with tables as of event time, against DuckDB."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.streams.joins.asof import AsofJoin
+from headwater.streams.joins.asof import ENDS_KEPT_US, AsofJoin
 from headwater.streams.joins.errors import JoinOptionError, RetractedInputError
 from headwater.streams.joins.rows import LEFT, RIGHT
 from headwater.streams.kernel.operator import Time
@@ -24,73 +24,43 @@ from tests.streams.joins.histories import (
     rows_of,
     standing,
 )
-from tests.streams.joins.oracles import asof_join
+from tests.streams.joins.oracles import asof_join, asof_join_while_open
 
 KINDS = ("inner", "left")
 order, price = (partial(Event, side) for side in (LEFT, RIGHT))
 
 
-def join(kind: str = "left", until_us: int = 0) -> AsofJoin:
-    return AsofJoin(VALUES, VALUES, kind=kind, until_us=until_us)
+def join(kind: str = "left", until_us: int = 0, *, ends_kept_us: int = ENDS_KEPT_US) -> AsofJoin:
+    return AsofJoin(VALUES, VALUES, kind=kind, until_us=until_us, ends_kept_us=ends_kept_us)
 
 
-def by_hand(batches: Sequence[Batch], kind: str, until_us: int) -> Counter[tuple[Any, ...]]:
-    """Play batches as the rules are written down, with lists instead of tables."""
-    versions: list[Event] = []
-    waiting: list[Event] = []
-    given_rows: dict[int, tuple[Event, Event | None]] = {}
-    previous = None
-    for batch in batches:
-        horizon = -(2**62) if previous is None else previous - until_us
-        now = -(2**62) if batch.watermark is None else batch.watermark
+def by_duckdb(batches: Sequence[Batch], kind: str, until_us: int) -> Counter[tuple[Any, ...]]:
+    """Ask which version each order has, of those that came before nothing could change it."""
+    watermarks = [None, *(batch.watermark for batch in batches)]
+    seen: list[Event] = []
+    known_by: dict[int, int] = {}
+    for number, batch in enumerate(batches):
         for event in batch.events:
-            is_known = event.key is not None and event.time is not None
-            if event.side == RIGHT and is_known:
-                versions.append(event)
-            elif event.side == LEFT and (event.time is None or event.time >= horizon):
-                if is_known:
-                    waiting.append(event)
-                else:
-                    given_rows[event.number] = (event, None)
-        for event in [row for row in waiting if _time(row) < now]:
-            waiting.remove(event)
-            given_rows[event.number] = (event, None)
-        for event, _ in list(given_rows.values()):
-            if event.time is not None and event.key is not None and event.time >= horizon:
-                given_rows[event.number] = (event, _as_of(event, versions))
-        versions = _remembered(versions, now - until_us)
-        previous = batch.watermark
-    found: Counter[tuple[Any, ...]] = Counter()
-    for row, version in given_rows.values():
-        if version is not None:
-            found[(row.key, row.time, row.number, row.value, version.number, version.value)] += 1
-        elif kind == "left":
-            found[(row.key, row.time, row.number, row.value, None, None)] += 1
-    return found
+            known_by[event.number] = number
+            if event.side == LEFT and event.time is not None:
+                if _is_behind(event.time, watermarks[number], until_us):
+                    continue
+                given_by = next(
+                    later
+                    for later in range(number, len(batches))
+                    if _is_behind(event.time, batches[later].watermark, 0)
+                )
+                known_by[event.number] = max(
+                    later
+                    for later in range(given_by, len(batches))
+                    if later == given_by or not _is_behind(event.time, watermarks[later], until_us)
+                )
+            seen.append(event)
+    return asof_join_while_open(seen, kind, known_by)
 
 
-def _time(event: Event) -> int:
-    assert event.time is not None
-    return event.time
-
-
-def _place(version: Event) -> tuple[Any, ...]:
-    return (version.time, version.topic, version.partition, version.number)
-
-
-def _as_of(row: Event, versions: Sequence[Event]) -> Event | None:
-    earlier = [one for one in versions if one.key == row.key and _time(one) <= _time(row)]
-    last = max(earlier, key=_place, default=None)
-    return None if last is None or last.weight < 0 else last
-
-
-def _remembered(versions: Sequence[Event], horizon: int) -> list[Event]:
-    """Forget ends that nobody can ask about any more, and what is before them."""
-    ends: dict[str | None, tuple[Any, ...]] = {}
-    for one in versions:
-        if one.weight < 0 and _time(one) < horizon:
-            ends[one.key] = max(ends.get(one.key, ()), _place(one))
-    return [one for one in versions if _place(one) > ends.get(one.key, ())]
+def _is_behind(time: int, watermark: int | None, until_us: int) -> bool:
+    return watermark is not None and time < watermark - until_us
 
 
 @given(
@@ -100,12 +70,12 @@ def _remembered(versions: Sequence[Event], horizon: int) -> list[Event]:
     st.sampled_from((1, 4)),
 )
 @settings(max_examples=150, deadline=None)
-def test_any_history_gives_what_the_rules_say(
+def test_any_history_gives_what_duckdb_says_of_the_versions_that_came_in_time(
     batches: list[Batch], kind: str, until_us: int, buckets: int
 ) -> None:
     rows, late = played(join(kind, until_us), batches, buckets=buckets)
 
-    assert standing(rows) == by_hand(batches, kind, until_us)
+    assert standing(rows) == by_duckdb(batches, kind, until_us)
     assert late == late_count(batches)
 
 
@@ -241,7 +211,7 @@ def test_a_product_that_is_gone_has_no_price() -> None:
 
 
 def test_what_nobody_can_ask_for_is_forgotten_without_being_touched() -> None:
-    operator = join(until_us=10)
+    operator = join(until_us=10, ends_kept_us=5)
     versions = [price("p", time, time) for time in range(10, 60)]
     ended = [price("q", 10, 70), price("q", 20, 71, weight=-1)]
     orders = [order("p", 15, 80), order("p", 55, 81)]
@@ -256,8 +226,34 @@ def test_what_nobody_can_ask_for_is_forgotten_without_being_touched() -> None:
         state = operator.step(state, empty, Time(previous, now)).state
         counts.append([len(state.tables[name]) for name in ("versions", "waiting", "given")])
 
-    # With until of 10: at 30 those of 20 and later, and the end of q; at 31 the end is gone.
-    assert counts == [[41, 1, 0], [39, 1, 0], [8, 0, 1], [1, 0, 0]]
+    # With until of 10: at 30 those of 20 and later, and the end of q, which is gone behind 35.
+    assert counts == [[41, 1, 0], [40, 1, 0], [8, 0, 1], [1, 0, 0]]
+
+
+@pytest.mark.parametrize("until_us", [0, 10])
+def test_a_late_price_of_before_the_end_does_not_bring_a_product_back(until_us: int) -> None:
+    batches = [
+        Batch((price("p", 10, 1, 100), price("p", 20, 2, 0, weight=-1)), 50),
+        Batch((price("p", 15, 3, 150),), 60),
+        Batch((order("p", 1000, 4),), 2000),
+    ]
+
+    rows, _ = played(join("left", until_us), batches)
+
+    assert [row.values[3] for row in rows] == [None]
+
+
+def test_an_end_is_known_for_as_long_as_is_said_behind_what_can_be_asked_for() -> None:
+    def price_at_last(watermark: int) -> object:
+        batches = [
+            Batch((price("p", 10, 1, 100), price("p", 20, 2, 0, weight=-1)), watermark),
+            Batch((price("p", 15, 3, 150), order("p", 1000, 4)), 2000),
+        ]
+        rows, _ = played(join(until_us=10, ends_kept_us=5), batches)
+        return rows[0].values[3]
+
+    assert price_at_last(35) is None
+    assert price_at_last(36) == 150
 
 
 def test_what_a_join_cannot_be_is_refused() -> None:

@@ -16,8 +16,11 @@ itself, the one with the largest (time, topic, partition, offset).
   leave the table wrong for good.
 - A late row of the stream is joined at once if it is not more than `until_us` behind the watermark,
   with version 1, because it is not on time; else it is dropped.
-- Versions that no such row can ask for any more are forgotten, and so is the end of a row. What is
-  dated before an end that is forgotten, but comes after that, brings the row back.
+- Versions that no such row can ask for any more are forgotten: those that another one has followed.
+- So is the end of a row, but only `ends_kept_us` after nobody can ask for it. A version that is
+  dated before an end may come late, and must not bring the row back. It cannot be refused instead:
+  a version of long ago that is the first of its key looks just the same, and would be missed. Only
+  a version that is dated before an end, and comes when that is forgotten, brings the row back.
 
 Rows with a null in their key, or without a time, belong to nothing: a left join gives them at once.
 A version without a time is ignored: nobody could say from when it holds.
@@ -75,6 +78,9 @@ _LEFT_ORDER: Final = (TIME, _NUMBER)
 _VERSION_ORDER: Final = (TIME, _SOURCE, OFFSET, _NUMBER)
 _NEXT: Final = "next"
 _TOPICS: Final = "topics"
+
+ENDS_KEPT_US: Final = 86_400_000_000
+"""A day: as long as a compacted topic keeps a record that deletes (Kafka's delete.retention.ms)."""
 
 _FOREVER: Final = np.iinfo(np.int64).max
 _TOPIC_SHIFT: Final = 32
@@ -135,7 +141,15 @@ class _Versions(NamedTuple):
 class AsofJoin:
     """Joins the rows of a stream with the versions of a table that held at their times."""
 
-    def __init__(self, left: pa.Schema, right: pa.Schema, *, kind: str, until_us: int = 0) -> None:
+    def __init__(
+        self,
+        left: pa.Schema,
+        right: pa.Schema,
+        *,
+        kind: str,
+        until_us: int = 0,
+        ends_kept_us: int = ENDS_KEPT_US,
+    ) -> None:
         """Prepare the join.
 
         Args:
@@ -143,6 +157,7 @@ class AsofJoin:
             right: The values of the table.
             kind: inner or left.
             until_us: How far behind the watermark results are corrected; 0 for not at all.
+            ends_kept_us: For how long behind that it is known that a row of the table has ended.
         """
         check_kind(kind, ("inner", "left"))
         if until_us < 0:
@@ -153,6 +168,7 @@ class AsofJoin:
         self.output = self._layout.values
         self.hold_us = until_us
         self._until_us = until_us
+        self._ends_kept_us = ends_kept_us
         self._outer = kind == "left"
 
     def start(self) -> State:
@@ -225,7 +241,7 @@ class AsofJoin:
             parts += self._corrected(tables, keys, late, before, after)
         parts.append(self._given(tables, ready, after, ready_codes, previous))
         if arrived.num_rows:
-            _keep(tables, keys, after, len(found.codes))
+            _keep(tables, keys, after, len(found.codes), self._ends_kept_us)
         return parts
 
     def _admitted(self, rows: pa.Table, time: Time) -> Input:
@@ -274,9 +290,11 @@ class AsofJoin:
             columns[_SOURCE] = columns[OFFSET] = pa.array([], pa.int64())
         columns[_NUMBER] = pa.array(np.arange(first, first + len(chosen)))
         columns[_END] = pa.array(np.full(len(chosen), _FOREVER))
-        columns[_IS_END] = pa.array(weights_of(rows)[chosen] < 0)
-        for name in self.inputs[RIGHT].names:
-            columns[name] = versions.values.column(name)
+        is_end = weights_of(rows)[chosen] < 0
+        columns[_IS_END] = pa.array(is_end)
+        # Nobody is given the values of an end, whatever they are.
+        values = taken(versions.values, np.where(is_end, -1, np.arange(len(chosen))))
+        columns |= dict(zip(values.column_names, values.columns, strict=True))
         return pa.table(columns, schema=pa.schema([(KEY, pa.binary()), *self._version_schema()]))
 
     def _corrected(
@@ -347,15 +365,21 @@ class AsofJoin:
         )
 
 
-def _keep(tables: dict[str, Table], keys: pa.BinaryArray, versions: _Versions, known: int) -> None:
+def _keep(
+    tables: dict[str, Table],
+    keys: pa.BinaryArray,
+    versions: _Versions,
+    known: int,
+    ends_kept_us: int,
+) -> None:
     """Keep versions with the time at which the next one follows: when they can be forgotten."""
     times = int64s(versions.rows, TIME)
     ends = np.full(len(times), _FOREVER)
     followed = versions.codes[1:] == versions.codes[:-1]
     ends[:-1][followed] = times[1:][followed]
-    # An end is as good as nothing once nobody can ask for its own time.
+    # An end is as good as nothing once nobody can ask for its own time, and nothing older comes.
     is_end = _bools(versions.rows, _IS_END)
-    ends[is_end] = np.minimum(ends[is_end], times[is_end] + 1)
+    ends[is_end] = np.minimum(ends[is_end], times[is_end] + 1 + ends_kept_us)
     is_new = versions.identity >= known
     rows = np.flatnonzero(is_new | (ends != int64s(versions.rows, _END)))
     place = versions.rows.schema.get_field_index(_END)
