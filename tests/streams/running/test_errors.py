@@ -85,3 +85,11 @@ def test_a_topic_that_is_another_one_names_the_reset() -> None:
     assert translated("p", text).hint == (
         "begin anew; a new checkpoint: headwater pipeline reset p"
     )
+
+
+def test_hints_for_others_are_not_for_this_error() -> None:
+    plan = "+- Project [raise_error(not JSON\n    hint: give dead_letters=TOPIC to set it aside)]\n"
+    error = "headwater.base.errors.KafkaError: topic 'a b'\n"
+    assert translated("p", plan + error + plan).hint == "all of it: headwater pipeline logs p"
+    hinted = translated("p", f"{plan}{error}hint: name another\n{plan}")
+    assert hinted.hint == "name another"

@@ -175,6 +175,7 @@ def test_a_checkpoint_that_was_set_back_is_refused_by_name(own_words: Words) -> 
         own_words.pipeline().run(once=True)
 
     assert "headwater pipeline reset words" in raised.value.hint
+    assert raised.value.__notes__ == [f"hint: {raised.value.hint}"]
     assert own_words.newest() == Counter(own_words.all)
 
 

@@ -254,6 +254,15 @@ def test_rows_that_were_put_together_behind_their_watermarks(spark: SparkSession
     assert "behind union" in caught.value.hint
 
 
+def test_one_topic_under_two_watermarks(spark: SparkSession) -> None:
+    short, long = (watermark("at", delay) for delay in ("5 seconds", "1000 seconds"))
+    rows = source(spark).transform(short).union(source(spark).transform(long))
+    with pytest.raises(WatermarkMissingError, match="put together"):
+        clock_of(rows.withColumn("more", F.lit(1)))
+    same = source(spark).transform(short)
+    assert clock_of(same.union(same.where("value IS NOT NULL"))) == clock_of(same)
+
+
 def test_what_operators_gave_and_was_put_together(spark: SparkSession) -> None:
     """A table without a watermark may be among an operator's inputs; a second clock may not."""
     ten = watermark("at", "10 seconds")

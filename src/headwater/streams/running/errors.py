@@ -28,11 +28,12 @@ _FULL = ("No space left on device", "Disk quota exceeded")
 # Spark's name for two drivers that both write the offsets of a batch.
 _SECOND_DRIVER = "CONCURRENT_STREAM_LOG_UPDATE"
 # What only a checkpoint of its own can end, once records or topics are not what they were.
-_NEEDS_RESET = {"TopicRecreatedError", "CheckpointBehindError"}
+_NEEDS_RESET = {"TopicRecreatedError", "CheckpointBehindError", "StateMismatchError"}
 # The last line of a Python traceback of ours, wherever Spark has put it.
-_OURS = re.compile(r"headwater\.[\w.]+\.(\w+Error): (.+)")
+_OURS = re.compile(r"headwater\.[\w.]+\.(?P<kind>\w+Error): (?P<message>.+)")
 _PYTHON = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt): ")
-_HINT = re.compile(r"^\s*hint: (.+)$", re.MULTILINE)
+# It stands right behind its error: a plan that Spark prints as well may have hints for others.
+_HINT = re.compile(r"\s*\n\s*hint: (.+)")
 
 
 class PipelineError(HeadwaterError):
@@ -92,7 +93,7 @@ def translated(name: str, text: str, *, where: str = "its folder") -> PipelineEr
         text: What Spark says.
         where: The folder of its checkpoint.
     """
-    ours = _OURS.findall(text)
+    ours = list(_OURS.finditer(text))
     # An error of ours knows better which disk it is: the broker's, or that of staged files.
     if not ours and any(words in text for words in _FULL):
         return disk_full(name, where)
@@ -104,14 +105,14 @@ def translated(name: str, text: str, *, where: str = "its folder") -> PipelineEr
     for condition in _STATE_CONDITIONS:
         if condition in text:
             return changed(name, f"its state cannot be used ({condition})")
-    hint = _HINT.search(text)
     if ours:
-        kind, message = ours[-1]
+        last = ours[-1]
+        hint = _HINT.match(text, last.end())
         step = hint[1].strip() if hint else f"all of it: headwater pipeline logs {name}"
-        if kind in _NEEDS_RESET:
+        if last["kind"] in _NEEDS_RESET:
             step += f"; a new checkpoint: headwater pipeline reset {name}"
         return PipelineFailedError(
-            f"pipeline {name!r} failed: {kind}: {message.strip()}", hint=step
+            f"pipeline {name!r} failed: {last['kind']}: {last['message'].strip()}", hint=step
         )
     return PipelineFailedError(
         f"pipeline {name!r} failed: {telling_line(text)}",

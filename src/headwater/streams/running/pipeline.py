@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from headwater.delivery.client.cluster import Cluster
 from headwater.streams.connecting import connect
+from headwater.streams.errors import hints_shown
 from headwater.streams.formats.dead_letters import dead_letter_topics, with_dead_letters
 from headwater.streams.formats.json import to_json
 from headwater.streams.formats.types import quoted
@@ -268,8 +269,9 @@ class Pipeline:
         Raises:
             PipelineError: It failed, is running elsewhere, or its checkpoint is of another plan.
         """
-        driver = self.start(every=every, once=once)
-        driver.wait()
+        with hints_shown():
+            driver = self.start(every=every, once=once)
+            driver.wait()
 
 
 def _is_connected(frame: "DataFrame") -> bool:

@@ -15,9 +15,9 @@ import functools
 import itertools
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -27,7 +27,13 @@ from headwater.streams.options import bootstrap_of
 from headwater.streams.time.errors import WatermarkError, WatermarkMissingError
 from headwater.streams.time.reader_options import Read, time_reader_options
 from headwater.streams.time.report import Reporter
-from headwater.streams.time.sources import Sources, sources_of, stable_plan_text, time_readers_of
+from headwater.streams.time.sources import (
+    Sources,
+    metadata_of,
+    sources_of,
+    stable_plan_text,
+    time_readers_of,
+)
 
 HIDDEN: Final = "__hw"
 """The column that says where a row comes from, and when it was."""
@@ -151,7 +157,7 @@ def clock_of(rows: DataFrame) -> Clock:
             hint='say what time is: rows.transform(hf.watermark("COLUMN", "10 seconds"))',
         )
     metadata = rows.schema[HIDDEN].metadata
-    names = tuple(str(metadata.get(CLOCK, "")).split(","))
+    names = _names(metadata)
     if not all(name in _kept for name in names):
         raise WatermarkMissingError(
             f"{HIDDEN} does not say any more which watermark it belongs to",
@@ -160,6 +166,10 @@ def clock_of(rows: DataFrame) -> Clock:
     clock = Clock(names, int(metadata.get(HOLD, 0)))
     _check_whole(rows, clock)
     return clock
+
+
+def _names(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(metadata.get(CLOCK, "")).split(","))
 
 
 def _check_whole(rows: DataFrame, clock: Clock) -> None:
@@ -172,7 +182,8 @@ def _check_whole(rows: DataFrame, clock: Clock) -> None:
         # What an operator gives: its inputs have brought their time readers with them.
         options = [each.options for each in known]
         is_whole = all(reader in options for reader in time_readers_of(rows))
-    if not is_whole:
+    names = {name for made in metadata_of(rows, HIDDEN) for name in _names(made)}
+    if not is_whole or not names <= set(clock.names):
         raise WatermarkMissingError(
             "these rows have watermarks of their own, and were put together",
             hint="put hf.watermark behind union(), or use the rows one by one",

@@ -4,6 +4,7 @@ This file alone decides from which sources a stream comes, by its plan: ours, an
 Kafka, with their options. Plans are the JVM's, so it needs a session in this process.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
@@ -96,6 +97,28 @@ def stable_plan_text(rows: DataFrame) -> str:
         said.append(f"{node.nodeName()} {own}")
         waiting += [children.apply(number) for number in range(children.size())]
     return _PASSING.sub("", "\n".join(said))
+
+
+def metadata_of(rows: DataFrame, column: str) -> list[dict[str, Any]]:
+    """Return what is said of a column wherever its rows got it: of a union, at each of its sides.
+
+    Spark itself tells of the first side alone.
+    """
+    found: list[dict[str, Any]] = []
+    waiting = [_plan(rows)]
+    while waiting:
+        node = waiting.pop()
+        made = node.expressions()
+        named = [
+            each
+            for each in (made.apply(number) for number in range(made.size()))
+            if each.getClass().getSimpleName() == "Alias" and each.name() == column
+        ]
+        found += [json.loads(each.metadata().json()) for each in named]
+        if not named:
+            children = node.children()
+            waiting += [children.apply(number) for number in range(children.size())]
+    return found
 
 
 def _read(source: str, options: dict[str, str]) -> Read:
