@@ -4,6 +4,8 @@ This file alone decides what these four compute, and beside what. Spark has sess
 sliding windows the nearest that it offers is a call for each key; for the two joins it has nothing,
 and their rows stand alone.
 
+What they give of fewer rows is held against Spark's side first, or against DuckDB.
+
 Times and keys of rows follow from where they are in the topic: half a millisecond apart, over so
 many keys that a key has one row every five seconds, on average.
 """
@@ -13,13 +15,14 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+import duckdb
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 import headwater as hw
-from benchmarks.kernel.batches import BATCHES, read, timed_batches
+from benchmarks.kernel.batches import BATCHES, emitted, read, timed_batches
 from benchmarks.source.topics import Topic, fill
 from benchmarks.spark import Bench
 from benchmarks.table import Row as Line
@@ -129,47 +132,139 @@ def _asof(bench: Bench, rounds: int, scale: float) -> Line:
     for name in names:
         rows = batch_rows // 2 * (BATCHES + 1)
         fill(bench.bootstrap, Topic(name, _VALUE_BYTES, Codec.NONE, 2, rows))
+    _check_asof(bench)
     rates = []
     for round_no in range(-1, rounds):
         # One source has both: their watermark then moves with every batch of it.
-        both = _watermarked(_timed(read(bench, ",".join(names), batch_rows)))
-        events, versions = (both.where(F.col("topic") == name) for name in names)
-        versions = versions.select("group", F.col("number").alias("rate"), "__hw")
-        joined = events.select("group", "at", "number", "__hw").transform(
-            hf.join_asof(versions, on="group", time="at", how="left")
-        )
-        found = timed_batches(bench, joined, "append", batch_rows)
+        both = _timed(read(bench, ",".join(names), batch_rows))
+        found = timed_batches(bench, _ours_asof(both, *names), "append", batch_rows)
         if round_no >= 0:
             rates.append(statistics.median(found))
-    bench.say("as-of join: done")
+        bench.say(f"as-of join: round {round_no + 1} of {rounds}")
     return Line("as-of join: rows/s", statistics.median(rates), math.nan, "rows/s", None)
+
+
+def _ours_asof(both: DataFrame, *names: str) -> DataFrame:
+    marked = _watermarked(both)
+    events, versions = (marked.where(F.col("topic") == name) for name in names)
+    versions = versions.select("group", F.col("number").alias("rate"), "__hw")
+    return events.select("group", "at", "at_us", "number", "__hw").transform(
+        hf.join_asof(versions, on="group", time="at", how="left")
+    )
+
+
+def _check_asof(bench: Bench) -> None:
+    """Make sure that the join gives what DuckDB gives of the same rows."""
+    names = ("events-checked", "versions-checked")
+    for name in names:
+        fill(bench.bootstrap, Topic(name, _VALUE_BYTES, Codec.NONE, 2, _CHECKED_ROWS // 2))
+    both = _timed(read(bench, ",".join(names), _CHECKED_ROWS // 4))
+    ours = emitted(bench, _ours_asof(both, *names), "append")
+    everything = (
+        bench.spark.read.format("headwater")
+        .option("kafka.bootstrap.servers", bench.bootstrap)
+        .option("subscribe", ",".join(names))
+        .load()
+    )
+    read_at_once = _timed(everything).select("topic", "group", "at_us", "number").toArrow()
+    with duckdb.connect() as database:
+        database.register("ours", ours)
+        database.register("all_rows", read_at_once)
+        # Of a key's versions at one moment the last in its partition holds; here no two have both.
+        different = database.sql(
+            f"""
+            WITH theirs AS (
+                SELECT e."group", e.at_us, e.number, v.number AS rate
+                FROM (FROM all_rows WHERE topic = '{names[0]}') e
+                ASOF LEFT JOIN (FROM all_rows WHERE topic = '{names[1]}') v
+                ON e."group" = v."group" AND e.at_us >= v.at_us
+            ), given AS (
+                SELECT "group", at_us, number, rate FROM ours WHERE op = 'insert'
+            )
+            (FROM given EXCEPT FROM theirs) UNION ALL
+            (FROM theirs WHERE at_us < (SELECT max(at_us) FROM given) EXCEPT FROM given)
+            """
+        ).fetchall()
+    assert len(ours), "as-of join: nothing came out"
+    assert not different, f"as-of join: {len(different)} rows differ: {different[:4]}"
 
 
 def _tables(bench: Bench, rounds: int, scale: float) -> Line:
     """Join orders with their customers, of whom as many change as of the orders."""
     changes = int(_CHANGES_A_BATCH * scale)
-    count = changes // 2 * (BATCHES + 1)
-    orders = '{{"id":{0},"customer":{1},"amount":{2}}}'
-    _fill_table(bench, "orders", count, orders)
-    _fill_table(bench, "customers", count, '{{"customer":{0},"name":"customer {2}"}}')
+    _check_tables(bench)
+    _fill_tables(bench, "", changes // 2 * (BATCHES + 1))
+    rates = []
+    for round_no in range(-1, rounds):
+        timed = timed_batches(bench, _ours_tables(bench, "", changes), "append", changes)
+        if round_no >= 0:
+            rates.append(statistics.median(timed))
+        bench.say(f"join of tables: round {round_no + 1} of {rounds}")
+    return Line("join of tables: changes/s", statistics.median(rates), math.nan, "changes/s", None)
+
+
+def _ours_tables(bench: Bench, ending: str, changes: int) -> DataFrame:
     wanted: Mapping[str, Mapping[str, Any]] = {
         "orders": {"schema": "id long, customer long, amount long", "key": "id"},
         "customers": {"schema": "customer long, name string", "key": "customer"},
     }
-    wanted = {name: {"topic": name, **said} for name, said in wanted.items()}
+    wanted = {name: {"topic": name + ending, **said} for name, said in wanted.items()}
     options = {
         "kafka.bootstrap.servers": bench.bootstrap,
         "maxOffsetsPerTrigger": str(changes),
     }
-    rates = []
-    for round_no in range(-1, rounds):
-        found = hw.tables(bench.spark, wanted, options=options)
-        joined = found["orders"].transform(hf.join_tables(found["customers"], on="customer"))
-        timed = timed_batches(bench, joined, "append", changes)
-        if round_no >= 0:
-            rates.append(statistics.median(timed))
-    bench.say("join of tables: done")
-    return Line("join of tables: changes/s", statistics.median(rates), math.nan, "changes/s", None)
+    found = hw.tables(bench.spark, wanted, options=options)
+    return found["orders"].transform(hf.join_tables(found["customers"], on="customer"))
+
+
+def _check_tables(bench: Bench) -> None:
+    """Make sure that the changes come to what DuckDB gives of each key's last row."""
+    ending = "-checked"
+    _fill_tables(bench, ending, _CHECKED_ROWS // 2)
+    ours = emitted(bench, _ours_tables(bench, ending, _CHECKED_ROWS // 4), "append")
+    everything = (
+        bench.spark.read.format("headwater")
+        .option("kafka.bootstrap.servers", bench.bootstrap)
+        .option("subscribe", f"orders{ending},customers{ending}")
+        .load()
+    )
+    written = everything.selectExpr(
+        "topic", "offset", "CAST(key AS STRING) AS key", "CAST(value AS STRING) AS value"
+    ).toArrow()
+    with duckdb.connect() as database:
+        database.register("ours", ours)
+        database.register("written", written)
+        # A key's records are in one partition.
+        different = database.sql(
+            f"""
+            WITH kept AS (
+                SELECT topic, last(value::JSON ORDER BY "offset") AS value
+                FROM written GROUP BY topic, key
+            ), orders AS (
+                SELECT value->>'id' AS id, value->>'customer' AS customer,
+                    value->>'amount' AS amount
+                FROM kept WHERE topic = 'orders{ending}'
+            ), customers AS (
+                SELECT value->>'customer' AS customer, value->>'name' AS name
+                FROM kept WHERE topic = 'customers{ending}'
+            ), theirs AS (
+                SELECT id::BIGINT, customer::BIGINT, amount::BIGINT, name
+                FROM orders JOIN customers USING (customer)
+            ), given AS (
+                SELECT id, customer, amount, name FROM ours GROUP BY ALL
+                HAVING sum(CASE op WHEN 'insert' THEN 1 ELSE -1 END) > 0
+            )
+            (FROM given EXCEPT FROM theirs) UNION ALL (FROM theirs EXCEPT FROM given)
+            """
+        ).fetchall()
+    assert len(ours), "join of tables: nothing came out"
+    assert not different, f"join of tables: {len(different)} rows differ: {different[:4]}"
+
+
+def _fill_tables(bench: Bench, ending: str, count: int) -> None:
+    _fill_table(bench, f"orders{ending}", count, '{{"id":{0},"customer":{1},"amount":{2}}}')
+    customers = '{{"customer":{0},"name":"customer {2}"}}'
+    _fill_table(bench, f"customers{ending}", count, customers)
 
 
 def _fill_table(bench: Bench, topic: str, count: int, form: str) -> None:
@@ -232,20 +327,11 @@ def _check(bench: Bench, topic: str, sides: Mapping[str, _Side], columns: list[s
     length_us = _CHECKED_ROWS * _CHECKED_STEP_US
     checked = f"{topic}-checked"
     fill(bench.bootstrap, Topic(checked, _VALUE_BYTES, Codec.NONE, 2, _CHECKED_ROWS))
-    for name, (query, _) in sides.items():
+    for query, _ in sides.values():
         rows = _timed(read(bench, checked, _CHECKED_ROWS // 4), _CHECKED_STEP_US)
-        running = (
-            query(rows)
-            .writeStream.format("memory")
-            .queryName(f"{topic}_{name.replace(' ', '_')}")
-            .trigger(availableNow=True)
-            .start()
-        )
-        running.awaitTermination()
-        given = bench.spark.table(f"{topic}_{name.replace(' ', '_')}").where(
-            F.col("at_us") < _FIRST_US + length_us // 2
-        )
-        found.append({tuple(row) for row in given.select(*columns).collect()})
+        given = emitted(bench, query(rows), "append").select(columns).to_pylist()
+        closed = [row for row in given if row["at_us"] < _FIRST_US + length_us // 2]
+        found.append({tuple(row.values()) for row in closed})
     assert found[0], f"{topic}: nothing came out"
     different = sorted(found[0] ^ found[1])
     assert not different, f"{topic}: {len(different)} rows differ: {different[:4]}"
@@ -259,7 +345,7 @@ def _timed(rows: DataFrame, step_us: int = _STEP_US) -> DataFrame:
         {
             "at_us": at_us,
             "at": F.timestamp_micros(at_us),
-            "group": F.pmod(F.xxhash64("partition", "offset"), F.lit(_KEYS)),
+            "group": F.pmod(F.xxhash64("topic", "partition", "offset"), F.lit(_KEYS)),
             "number": F.col("offset").cast("double"),
         }
     )
