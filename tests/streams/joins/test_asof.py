@@ -1,5 +1,6 @@
 """Streams joined with tables as of event time, against DuckDB."""
 
+import random
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -77,6 +78,36 @@ def test_any_history_gives_what_duckdb_says_of_the_versions_that_came_in_time(
 
     assert standing(rows) == by_duckdb(batches, kind, until_us)
     assert late == late_count(batches)
+
+
+@pytest.mark.parametrize("until_us", [0, 1, 3])
+def test_versions_and_ends_that_come_late_are_what_duckdb_says(until_us: int) -> None:
+    for seed in range(60):
+        dice = random.Random(seed)
+        batches, now = [], 0
+        for number in range(12):
+            now += dice.randrange(4)
+            events = [
+                Event(
+                    dice.choice((LEFT, RIGHT)),
+                    dice.choice("pq"),
+                    max(0, now + dice.randint(-9, 2)),
+                    4 * number + each,
+                    dice.randrange(100),
+                )
+                for each in range(4)
+            ]
+            events = [
+                each._replace(weight=-1) if each.side == RIGHT and dice.random() < 0.4 else each
+                for each in events
+            ]
+            batches.append(Batch(tuple(events), now))
+        batches.append(Batch((), 1_000_000))
+
+        rows, late = played(join("left", until_us), batches)
+
+        assert standing(rows) == by_duckdb(batches, "left", until_us), f"seed {seed}"
+        assert late == late_count(batches) > 0
 
 
 @given(histories(deletes=True), st.sampled_from(KINDS))
