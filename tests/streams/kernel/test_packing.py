@@ -140,6 +140,66 @@ def test_what_is_gathered_does_not_depend_on_the_batches_it_comes_in(
     assert packed([1000]) == packed([7, 130, 1]) == packed([100])
 
 
+NESTED = pa.schema(
+    [
+        ("text", pa.large_string()),
+        ("flag", pa.bool_()),
+        ("list", pa.list_(pa.string())),
+        ("map", pa.map_(pa.string(), pa.int32())),
+        ("struct", pa.struct([("data", pa.binary()), ("price", pa.decimal128(9, 2))])),
+        ("nothing", pa.null()),
+    ]
+)
+TEXT = st.none() | st.text("ab", max_size=9)
+NESTED_ROW = st.fixed_dictionaries(
+    {
+        "text": TEXT,
+        "flag": st.none() | st.booleans(),
+        "list": st.none() | st.lists(TEXT, max_size=3),
+        "map": st.none() | st.dictionaries(st.text("ab", max_size=3), st.none() | st.just(1)),
+        "struct": st.none() | st.fixed_dictionaries({"data": st.none() | st.binary(max_size=9)}),
+    }
+)
+
+
+@given(st.lists(NESTED_ROW, max_size=40), st.lists(st.integers(1, 40), min_size=1), st.data())
+@settings(max_examples=200, deadline=None)
+def test_bytes_cut_where_they_would_cut_any_other_batches(
+    listed: list[dict[str, object]], sizes: list[int], data: st.DataObject
+) -> None:
+    wanted = pa.Table.from_pylist(listed, schema=NESTED)
+    one_by_one = [wanted.slice(row, 1).combine_chunks() for row in range(wanted.num_rows)]
+    batches: list[pa.RecordBatch] = []
+    place = 0
+    while place < wanted.num_rows:
+        size = sizes[len(batches) % len(sizes)]
+        # Slices, with offsets of their own and the bitmaps of all, as well as fresh batches.
+        part = wanted.slice(place, size)
+        batches += (part if data.draw(st.booleans()) else part.combine_chunks()).to_batches()
+        place += size
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "BYTES_MAX", data.draw(st.integers(1, 400)))
+        patch.setattr(packing, "ROWS_MAX", 20)
+        cuts = [
+            [table.num_rows for table in packing._gathered(way)]
+            for way in (batches, [batch for row in one_by_one for batch in row.to_batches()])
+        ]
+        whole = list(packing._gathered(wanted.combine_chunks().to_batches()))
+
+    assert cuts[0] == cuts[1] == [table.num_rows for table in whole]
+    assert [row for table in whole for row in table.to_pylist()] == wanted.to_pylist()
+
+
+def test_wide_rows_are_sent_off_as_soon_as_they_have_so_many_bytes() -> None:
+    wanted = pa.table({"v": ["x" * 20_000] * 12_000})
+
+    found = [table.nbytes for table in packing._gathered(wanted.to_batches(10_000))]
+
+    assert max(found) < packing.BYTES_MAX + 30_000
+    assert len(found) == 4
+
+
 def test_rows_of_one_input_are_put_in_the_order_of_their_origin() -> None:
     rows = table([("a", 1, 1, topic, partition) for topic in "ba" for partition in (2, 0, 1)] * 3)
     rows = rows.add_column(0, "key", encode_keys([rows.column("k1").combine_chunks()], len(rows)))

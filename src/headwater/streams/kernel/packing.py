@@ -3,10 +3,12 @@
 This file alone decides what such a blob is, and how many rows are gathered for one. Spark moves a
 blob as it moves any value, so a million rows cost the shuffle no more than a few hundred of them.
 
-Rows are gathered until there are so many, and never more, whatever the size of the batches that
-Spark brings them in: an operator that combines rows is then given the same ones on replay.
+Rows are gathered until there are so many, or so many bytes of them, and never more, whatever the
+size of the batches that Spark brings them in: an operator that combines rows is then given the same
+ones on replay.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -30,6 +32,10 @@ BYTES_MAX: Final = 64 * 1024 * 1024
 """The same in bytes, for wide rows."""
 
 _OUTPUT_ROWS_MAX: Final = 65_536
+_OFFSET_BYTES: Final = 4
+_OF_BYTES: Final = {
+    kind.id for kind in (pa.string(), pa.binary(), pa.large_string(), pa.large_binary())
+}
 _ORIGIN: Final = (TOPIC, PARTITION, OFFSET)
 
 
@@ -191,13 +197,50 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     for batch in batches:
         rest = batch
         while rest.num_rows:
-            taken = rest.slice(0, ROWS_MAX - rows)
+            taken, taken_bytes = _first(rest, ROWS_MAX - rows, BYTES_MAX - size)
             rest = rest.slice(taken.num_rows)
             waiting.append(taken)
             rows += taken.num_rows
-            size += taken.nbytes
+            size += taken_bytes
             if rows == ROWS_MAX or size >= BYTES_MAX:
                 yield pa.Table.from_batches(waiting)
                 waiting, rows, size = [], 0, 0
     if waiting:
         yield pa.Table.from_batches(waiting)
+
+
+def _first(batch: pa.RecordBatch, rows_max: int, bytes_wanted: int) -> tuple[pa.RecordBatch, int]:
+    """Return rows up to the one with which they are enough, or all, and how many bytes they are."""
+    batch = batch.slice(0, rows_max)
+    size = _bytes_of(batch)
+    if size >= bytes_wanted:
+        counts = range(1, batch.num_rows)
+        less = bisect_left(counts, bytes_wanted, key=lambda count: _bytes_of(batch.slice(0, count)))
+        batch = batch.slice(0, less + 1)
+        size = _bytes_of(batch)
+    return batch, size
+
+
+def _bytes_of(batch: pa.RecordBatch) -> int:
+    return sum(map(_value_bytes, batch.columns))
+
+
+def _value_bytes(column: pa.Array) -> int:
+    """Return how many bytes values take: for each the same, whichever others are beside it.
+
+    Arrow's own count is not of this kind. It has bitmaps, which are there or not and begin within
+    a byte, and one more offset than there are values.
+    """
+    kind = column.type
+    if kind.id in _OF_BYTES:
+        offsets = arrays.binary(column).offsets
+        return _OFFSET_BYTES * len(column) + int(offsets[-1] - offsets[0])
+    if pa.types.is_struct(kind):
+        return sum(_value_bytes(column.field(number)) for number in range(kind.num_fields))
+    if pa.types.is_map(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        if not len(column):
+            return 0
+        start, end = column.offsets[0].as_py(), column.offsets[-1].as_py()
+        return _OFFSET_BYTES * len(column) + _value_bytes(column.values.slice(start, end - start))
+    bits = 0 if pa.types.is_null(kind) else int(kind.bit_width)
+    return len(column) * -(-bits // 8)
