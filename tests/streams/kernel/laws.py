@@ -128,6 +128,19 @@ def cut(table: pa.Table, places: Iterable[int]) -> list[pa.Table]:
     return [table.slice(start, end - start) for start, end in itertools.pairwise(at)]
 
 
+def dealt(table: pa.Table, count: int, dice: random.Random) -> list[pa.Table]:
+    """Deal rows out to so many tasks, and return what those have that have any.
+
+    Rows of one record are always with one task, which has them in their order.
+    """
+    named = [name for name in ("topic", "partition", "offset") if name in table.column_names]
+    places = [tuple(place.values()) for place in table.select(named).to_pylist()]
+    chosen = {place: dice.randrange(count) for place in dict.fromkeys(places)}
+    owners = np.array([chosen[place] for place in places], np.int64)
+    parts = [table.take(pa.array(np.flatnonzero(owners == owner))) for owner in range(count)]
+    return [part for part in parts if part.num_rows]
+
+
 def watermarks_within(
     pieces: Sequence[pa.Table], slack: Sequence[int], *, known_after: int = 0
 ) -> list[int | None]:
@@ -297,15 +310,10 @@ def comparable(value: object) -> Hashable:
 def _sent(
     operator: Operator, which: int, table: pa.Table, pieces: random.Random | None
 ) -> list[pa.Table]:
-    """Combine rows in pieces, as tasks do: rows of one record are in one of them."""
+    """Combine rows in pieces, as tasks do."""
     if pieces is None:
         return [operator.combine(which, table)]
-    named = [name for name in ("topic", "partition", "offset") if name in table.column_names]
-    places = [tuple(place.values()) for place in table.select(named).to_pylist()]
-    chosen = {place: pieces.randrange(3) for place in dict.fromkeys(places)}
-    owners = np.array([chosen[place] for place in places], np.int64)
-    parts = [table.take(pa.array(np.flatnonzero(owners == owner))) for owner in range(3)]
-    return [operator.combine(which, part) for part in parts if part.num_rows] or [
+    return [operator.combine(which, part) for part in dealt(table, 3, pieces)] or [
         operator.combine(which, table)
     ]
 
