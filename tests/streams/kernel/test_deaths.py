@@ -13,14 +13,16 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, cast
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
 
 from headwater.streams.joins.asof import AsofJoin
+from headwater.streams.joins.changelog import Upserts
+from headwater.streams.joins.interval import IntervalJoin
 from headwater.streams.joins.latest import LatestJoin
+from headwater.streams.joins.rows import LEFT, RIGHT
 from headwater.streams.kernel import processor
 from headwater.streams.kernel.buckets import bucket_ids
 from headwater.streams.kernel.errors import StateDamagedError
@@ -31,9 +33,12 @@ from headwater.streams.windows.aggregates import aggregation
 from headwater.streams.windows.aligned import AlignedWindows
 from headwater.streams.windows.lateness import Correct
 from headwater.streams.windows.panes import Windows
+from headwater.streams.windows.running import RunningGroups
 from headwater.streams.windows.sessions import SessionWindows
+from headwater.streams.windows.sliding import SlidingWindows
+from headwater.streams.windows.top_rows import Order, TopRows
 from tests.streams.joins import test_tables
-from tests.streams.joins.histories import LEFT, RIGHT, VALUES, Event, rows_of
+from tests.streams.joins.histories import VALUES, Event, rows_of
 from tests.streams.kernel.failing import (
     Death,
     Handle,
@@ -43,12 +48,13 @@ from tests.streams.kernel.failing import (
     Steps,
     failing_disk,
 )
-from tests.streams.kernel.laws import Batch, rows
+from tests.streams.kernel.laws import Batch, dealt, rows
 
 BATCHES = 6
 # Of a step that fails there is one for each call; more than these no batch of this size has.
 STEPS_MAX = 300
 NUMBERS = pa.schema([("c0", pa.int64())])
+GIVEN = (None, 1, 2, 3)
 MEASURES = [aggregation("count"), aggregation("sum", "c0", pa.int64())]
 
 
@@ -113,6 +119,18 @@ def of_tables(operator: Operator) -> Case:
     return Case(operator, batches)
 
 
+def of_upserts(operator: Operator) -> Case:
+    dice = random.Random(4)
+    batches = []
+    for number in range(BATCHES):
+        events = [
+            Event(LEFT, dice.choice("abcdef"), 10 * number, 100 * number + each, dice.choice(GIVEN))
+            for each in range(40)
+        ]
+        batches.append(Batch((rows_of(events, LEFT, operator.inputs[0]),), None))
+    return Case(operator, batches)
+
+
 def _both(operator: Operator, events: Sequence[Event], watermark: int | None) -> Batch:
     sides = (rows_of(events, side, operator.inputs[side]) for side in (LEFT, RIGHT))
     return Batch(tuple(sides), watermark)
@@ -121,7 +139,14 @@ def _both(operator: Operator, events: Sequence[Event], watermark: int | None) ->
 CASES: dict[str, Callable[[], Case]] = {
     "windows": lambda: of_windows(AlignedWindows(Windows(10, 10), MEASURES, NUMBERS, Correct(20))),
     "sessions": lambda: of_windows(SessionWindows(4, MEASURES, NUMBERS, Correct(20))),
+    "sliding": lambda: of_windows(SlidingWindows(10, MEASURES, NUMBERS, Correct(20))),
+    "without an end": lambda: of_windows(RunningGroups(MEASURES, NUMBERS)),
+    "top": lambda: of_windows(TopRows(2, [Order("c0", descending=True)], NUMBERS, ranked=True)),
+    "upserts": lambda: of_upserts(Upserts(VALUES)),
     "as of": lambda: of_streams(AsofJoin(VALUES, VALUES, kind="left", until_us=20)),
+    "interval": lambda: of_streams(
+        IntervalJoin(VALUES, VALUES, kind="full", lower_us=-5, upper_us=5)
+    ),
     "latest": lambda: of_streams(LatestJoin(VALUES, VALUES, kind="left")),
     "tables": lambda: of_tables(test_tables.join("full")),
 }
@@ -171,13 +196,9 @@ def _sent(operator: Operator, batch: Batch, bucket: int, dice: random.Random) ->
         )
     ]
     for which, table in enumerate(batch.inputs):
-        pieces = dice.randint(1, 4)
-        owners = np.array([dice.randrange(pieces) for _ in range(table.num_rows)], np.int64)
-        for owner in range(pieces):
-            part = table.take(pa.array(np.flatnonzero(owners == owner)))
-            if part.num_rows:
-                blob = to_bytes(operator.combine(which, part)).to_pybytes()
-                sent.append(Row(**head | {"input": which, "blob": blob}))
+        for part in dealt(table, dice.randint(1, 4), dice):
+            blob = to_bytes(operator.combine(which, part)).to_pybytes()
+            sent.append(Row(**head | {"input": which, "blob": blob}))
     dice.shuffle(sent)
     return sent
 
