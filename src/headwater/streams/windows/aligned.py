@@ -219,8 +219,9 @@ class AlignedWindows:
         """Merge the rows of a window, of those codes that are wanted."""
         codes = arrays.numbers(arrays.whole(rows.column(CODE)), np.int64)
         is_wanted = np.isin(codes, wanted)
-        found, groups = np.unique(codes[is_wanted], return_inverse=True)
-        rows = rows.filter(pa.array(is_wanted))
+        if not is_wanted.all():
+            rows, codes = rows.filter(pa.array(is_wanted)), codes[is_wanted]
+        found, groups = np.unique(codes, return_inverse=True)
         merged = self._table(self._aggregations.merge(groups, len(found), rows))
         return _Partials(np.searchsorted(wanted, found), merged)
 
