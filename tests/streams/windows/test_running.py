@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -207,3 +208,19 @@ def test_what_is_computed_is_part_of_the_state() -> None:
     assert RunningGroups([count], VALUES).parameters != (
         RunningGroups(reversible([count]), VALUES, retracts=True).parameters
     )
+
+
+def test_whatever_lies_under_a_time_that_is_null_cannot_be_seen() -> None:
+    operator = RunningGroups([aggregation("first", "c0", pa.int64())], VALUES)
+    found = []
+    for under in ([5, 9], [9, 5]):
+        table = rows([("a", None, 1, None), ("a", None, 2, None)], VALUES)
+        hidden = pa.Array.from_buffers(
+            pa.int64(), 2, [pa.py_buffer(b"\0"), pa.py_buffer(np.array(under, np.int64))]
+        )
+        table = table.set_column(table.column_names.index("time"), "time", hidden)
+        step = operator.step(operator.start(), [operator.combine(0, table)], Time(None, None))
+        found.append((step.rows.column("c0").to_pylist(), step.state.describe()))
+
+    assert found[0] == found[1]
+    assert found[0][0] == [1]

@@ -21,12 +21,14 @@ from headwater.streams.kernel.arrays import Int64s
 from headwater.streams.kernel.operator import OFFSET, PARTITION, TIME, TOPIC, value_name
 
 _PARTIAL: Final = "p"
+_BEFORE_ALL: Final = int(np.iinfo(np.int64).min)
 
 
 class Places:
     """When rows were, and where they come from: the order in which they count as one by one.
 
-    It is that of time, then topic, partition and offset.
+    It is that of time, then topic, partition and offset. Rows without a time come before all
+    others.
     """
 
     def __init__(self, rows: pa.Table) -> None:
@@ -34,8 +36,8 @@ class Places:
 
     @cached_property
     def times(self) -> pa.Array:
-        """Microseconds; no null."""
-        return arrays.whole(self._rows.column(TIME))
+        """Microseconds; no null, under which anything might lie."""
+        return arrays.whole(self._rows.column(TIME)).fill_null(_BEFORE_ALL)
 
     @cached_property
     def topics(self) -> pa.Array:
