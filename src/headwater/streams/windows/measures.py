@@ -48,12 +48,12 @@ def avg(column: "ColumnOrName") -> Measure:
 
 
 def variance(column: "ColumnOrName") -> Measure:
-    """Give the sample variance of numbers."""
+    """Give the sample variance of numbers; null for fewer than two."""
     return Measure("variance", column_asked(column))
 
 
 def stddev(column: "ColumnOrName") -> Measure:
-    """Give the sample standard deviation of numbers."""
+    """Give the sample standard deviation of numbers; null for fewer than two."""
     return Measure("stddev", column_asked(column))
 
 

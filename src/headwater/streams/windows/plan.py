@@ -185,7 +185,8 @@ def aggregate(
     """Keep aggregates of everything so far, by key.
 
     With each batch, groups that have changed take their result back and give the new one: rows with
-    `op` "retract" and "insert". `version` counts the changes of a group.
+    `op` "retract" and "insert". `version` counts the changes of a group; one that comes back after
+    all its rows were taken back goes on with a higher one than it had.
 
     Rows may be changes themselves, as other functions give them. What is taken back is then taken
     out of the result, by those aggregates that can do so: `hf.count`, and `hf.sum` and `hf.avg` of
