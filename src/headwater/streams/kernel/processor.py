@@ -238,10 +238,13 @@ def _numbered(rows: pa.Table, bucket: int, given: int) -> pa.Table:
 
 
 def _check_fingerprint(made_by: Mapping[str, str], now: Mapping[str, str]) -> None:
-    for what in sorted({*made_by, *now}):
-        if made_by.get(what) != now.get(what):
-            raise StateMismatchError(
-                f"the checkpoint has the state of another operator: {what} was "
-                f"{made_by.get(what, 'not there')}, and is now {now.get(what, 'not there')}",
-                hint="change it back, or start the query with a new checkpoint",
-            )
+    changed = [
+        f"{what} was {made_by.get(what, 'not there')}, and is now {now.get(what, 'not there')}"
+        for what in sorted({*made_by, *now})
+        if made_by.get(what) != now.get(what)
+    ]
+    if changed:
+        raise StateMismatchError(
+            f"the checkpoint has the state of another operator: {'; '.join(changed)}",
+            hint="change it back, or start the query with a new checkpoint",
+        )
