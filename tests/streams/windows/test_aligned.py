@@ -373,3 +373,17 @@ def test_how_long_results_are_corrected_stays_with_the_state() -> None:
     ways = [operator(Windows(10, 10), late) for late in (Drop(), Correct(5), Correct(1000))]
 
     assert [way.parameters["patience in us"] for way in ways] == [0, 5, 1000]
+
+
+def test_panes_that_share_a_table_are_kept_apart() -> None:
+    batches = [
+        Batch((rows([("a", 10, 1, 1.0), ("b", 11, 2, 1.0)], VALUES),), 0),
+        Batch((rows([("a", 11, 4, 1.0), ("b", 11, 8, 1.0)], VALUES, first_offset=2),), 0),
+        Batch((rows([("b", 10, 16, 1.0)], VALUES, first_offset=4),), FOREVER),
+    ]
+
+    left = check_laws(operator(Windows(40, 1)), batches, identity=IDENTITY)
+
+    sums = {(row[0], row[1]): row[4] for row in left.rows}
+    assert [sums["a", start] for start in (-29, -28, 10, 11)] == [1, 5, 5, 4]
+    assert [sums["b", start] for start in (-29, -28, 10, 11)] == [16, 26, 26, 10]
