@@ -253,6 +253,15 @@ def test_a_hot_key_costs_what_its_pairs_cost() -> None:
     assert again.rows["c2"].to_pylist() == [7]
 
 
+def test_a_state_remembers_whether_there_is_a_further_condition() -> None:
+    plain, other = (
+        IntervalJoin(VALUES, VALUES, kind="inner", lower_us=0, upper_us=1, condition=condition)
+        for condition in (None, lambda pairs: pairs["l1"])
+    )
+
+    assert plain.parameters != other.parameters
+
+
 def test_what_a_join_cannot_be_is_refused() -> None:
     with pytest.raises(JoinOptionError, match="from 5 us to 4 us"):
         join(lower_us=5, upper_us=4)

@@ -1,7 +1,7 @@
 """What joins and tables look like before a query starts, and what is refused by then."""
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from headwater.streams.joins.latest import LatestJoin
 from headwater.streams.joins.sides import signed_us
 from headwater.streams.kernel.changes import primary_key
 from headwater.streams.kernel.errors import KeyTypeError
+from headwater.streams.kernel.plan import apply
 from headwater.streams.time.clocks import CLOCK, HIDDEN, HOLD
 from headwater.streams.time.durations import Duration
 from headwater.streams.time.errors import DurationError, WatermarkMissingError
@@ -149,6 +150,42 @@ def test_a_join_with_what_is_latest_knows_changes_from_upserts(
         orders.transform(hf.join_latest(table, on="product"))
 
     assert told == [False, True]
+
+
+def test_a_state_remembers_what_its_columns_are_called(
+    spark: SparkSession,
+    orders: DataFrame,
+    clicks: DataFrame,
+    prices: DataFrame,
+    posts: DataFrame,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told = []
+
+    def noted(*given: Any, names: Sequence[str] = (), **more: Any) -> DataFrame:  # noqa: ANN401 - passed on
+        told.append(list(names))
+        return apply(*given, names=names, **more)
+
+    monkeypatch.setattr(plan, "apply", noted)
+    follows = hw.table(
+        spark, "follows", schema="follower long, followee string", key=["follower", "followee"]
+    )
+    for joined in (
+        hf.join_interval(clicks, on="product", lower="0 s", upper="1 s"),
+        hf.join_latest(prices, on="product"),
+        hf.join_asof(prices, on="product", time="at"),
+    ):
+        orders.transform(joined)
+    posts.transform(hf.join_tables(follows, on={"author": "followee"}))
+
+    assert told == [
+        ["id", "at", "user", "clicked"],
+        ["id", "at", "price", "since"],
+        ["id", "at", "price", "since"],
+        ["author"],
+        [],
+        ["post", "follower"],
+    ]
 
 
 def test_a_stream_can_be_joined_with_itself(orders: DataFrame) -> None:

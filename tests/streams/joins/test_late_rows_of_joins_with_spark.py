@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from tests.streams.joins.topics import SECOND, WITHIN_S, Changes, events, iso, s
 from tests.streams.queries import maybe_error
 
 
-def written(near: Broker, topic: str, seconds: list[int]) -> str:
+def written(near: Broker, topic: str, seconds: Sequence[int | None]) -> str:
     """Write an event of one user for each of the times, in seconds after noon."""
-    send(near, topic, [(None, {"us": each * SECOND, "user": "a"}) for each in seconds])
+    times = [None if each is None else each * SECOND for each in seconds]
+    send(near, topic, [(None, {"us": each, "user": "a"}) for each in times])
     return topic
 
 
@@ -56,10 +58,11 @@ class Ran:
         )
 
 
-def _told(letter: Message) -> tuple[int, str]:
+def _told(letter: Message) -> tuple[int | None, str]:
     headers = dict(letter.headers() or [])
     row: dict[str, Any] = json.loads(letter.value() or b"")
-    (second,) = (value // SECOND for name, value in row.items() if name.endswith("_us"))
+    (us,) = (value for name, value in row.items() if name.endswith("_us"))
+    second = None if us is None else us // SECOND
     why = headers["x-error"]
     assert isinstance(why, bytes)
     return second, why.decode()
@@ -70,7 +73,7 @@ def test_rows_that_are_late_for_a_join_of_streams(
 ) -> None:
     late = near.topic("late")
     # The event at 500 s is late by the clock of its own side, but not by the slower one of both.
-    searches = written(near, near.topic("searches"), [10, 1000, 1001, 500, 20])
+    searches = written(near, near.topic("searches"), [10, 1000, 1001, 500, 20, None])
     clicks = written(near, near.topic("clicks"), [12, 100, 101, 503, 15])
     joined = one_by_one(spark, near, searches, "searched").transform(
         hf.join_interval(
@@ -91,6 +94,8 @@ def test_rows_that_are_late_for_a_join_of_streams(
         {
             (20, "LATE: 81.000000 s behind the watermark"): 1,
             (15, "LATE: 86.000000 s behind the watermark"): 1,
+            # Nothing can be made of it, but it is not late.
+            (None, "NO_TIME: no time"): 1,
         }
     )
     assert ran.counted == 2

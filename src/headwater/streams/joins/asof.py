@@ -46,6 +46,7 @@ from headwater.streams.joins.rows import (
     check_kind,
     check_plain,
     late_rows,
+    outer_sides,
     read,
     taken,
     weights_of,
@@ -169,6 +170,7 @@ class AsofJoin:
         self.hold_us = until_us
         self._until_us = until_us
         self._ends_kept_us = ends_kept_us
+        self._too_late = TooLate(until_us, outer_sides(kind))
         self._outer = kind == "left"
 
     def start(self) -> State:
@@ -247,7 +249,7 @@ class AsofJoin:
     def _admitted(self, rows: pa.Table, time: Time) -> Input:
         """Return the rows of the stream that are not too late to be joined."""
         admitted = read(rows, self.inputs[LEFT])
-        too_late, _ = TooLate(self._until_us).late(LEFT, rows, time.previous)
+        too_late, _ = self._too_late.late(LEFT, rows, time.previous)
         return admitted.where(~too_late)
 
     def _ready(self, tables: dict[str, Table], new: Input, first: int, time: Time) -> _Lefts:

@@ -43,6 +43,7 @@ from headwater.streams.joins.rows import (
     check_pairs,
     check_plain,
     late_rows,
+    outer_sides,
     pairs_of,
     read,
     taken,
@@ -137,10 +138,15 @@ class IntervalJoin:
                 hint="its lower end must not be above its upper end",
             )
         self.inputs = (left, right)
-        self.parameters = {"kind": kind, "interval in us": [lower_us, upper_us]}
+        # What a function says cannot be compared, only whether there is one.
+        self.parameters = {
+            "kind": kind,
+            "interval in us": [lower_us, upper_us],
+            "further condition": condition is not None,
+        }
         self._layout = Layout(left, right)
         self.output = self._layout.values
-        self._outer = (kind in {"left", "full"}, kind in {"right", "full"})
+        self._outer = outer_sides(kind)
         # By side: how long after its time a row may have partners.
         self._reach = ((lower_us, upper_us), (-upper_us, -lower_us))
         self._stretch_us = upper_us - lower_us + 1

@@ -20,7 +20,7 @@ from headwater.streams.joins.errors import JoinOptionError, RetractedInputError
 from headwater.streams.joins.identified import IdentifiedTables
 from headwater.streams.joins.interval import IntervalJoin
 from headwater.streams.joins.latest import LatestJoin
-from headwater.streams.joins.rows import Condition, TooLate, check_kind
+from headwater.streams.joins.rows import Condition, TooLate, check_kind, outer_sides
 from headwater.streams.joins.sides import (
     On,
     Side,
@@ -110,8 +110,19 @@ def join_interval(
             )
             counts = new_counts(operator)
             dropped = {0: None, 1: None}
-            _keep_late_rows(both, (left, right), late, dropped, counts=counts, buckets=buckets)
-            given = apply(operator, [left, right], buckets=buckets, counts=counts)
+            too_late = TooLate(late.rule.until_us, outer_sides(how))
+            _keep_late_rows(
+                both,
+                (left, right),
+                too_late,
+                late.topic,
+                dropped,
+                counts=counts,
+                buckets=buckets,
+            )
+            given = apply(
+                operator, [left, right], buckets=buckets, counts=counts, names=_value_names(both)
+            )
             # The watermark goes by the later row of a pair; the other may be so much older.
             behind_us = max(0, upper_us, -lower_us) - operator.hold_us
             given = reattach(given, clock_of(given), behind_us)
@@ -164,7 +175,7 @@ def join_latest(
             operator = LatestJoin(
                 left.values, right.values, kind=how, changes=both[1].kind is Kind.CHANGES
             )
-            given = apply(operator, [left, right], buckets=buckets)
+            given = apply(operator, [left, right], buckets=buckets, names=_value_names(both))
             return result(given, both, times=both[0].times())
 
     return add
@@ -229,8 +240,19 @@ def join_asof(
             counts = new_counts(operator)
             # A version that comes late is never lost: it holds for what comes behind it.
             dropped = {0: moments}
-            _keep_late_rows(both, (left, right), late, dropped, counts=counts, buckets=buckets)
-            given = apply(operator, [left, right], buckets=buckets, counts=counts)
+            too_late = TooLate(late.rule.until_us, outer_sides(how))
+            _keep_late_rows(
+                both,
+                (left, right),
+                too_late,
+                late.topic,
+                dropped,
+                counts=counts,
+                buckets=buckets,
+            )
+            given = apply(
+                operator, [left, right], buckets=buckets, counts=counts, names=_value_names(both)
+            )
             return result(given, both, times={both[0].renamed(time)})
 
     return add
@@ -278,7 +300,7 @@ def join_tables(
             left, right = (side.prepared(needs_time=False, versions=True) for side in both)
             identities = (_identity(both[0], left, keys[0]), _identity(both[1], right, keys[1]))
             operator = IdentifiedTables(left.values, right.values, identities=identities, kind=how)
-            given = apply(operator, [left, right], buckets=buckets)
+            given = apply(operator, [left, right], buckets=buckets, names=_value_names(both))
             renamed = [
                 side.renamed(name)
                 for side, its_key in zip(both, keys, strict=True)
@@ -292,7 +314,8 @@ def join_tables(
 def _keep_late_rows(
     both: tuple[Side, Side],
     prepared: tuple[Prepared, Prepared],
-    late: Late,
+    too_late: TooLate,
+    topic: str | None,
     dropped: Mapping[int, Column | None],
     *,
     counts: str,
@@ -303,18 +326,19 @@ def _keep_late_rows(
     Args:
         both: The sides.
         prepared: The same as the join is given them.
-        late: What becomes of late rows.
+        too_late: Which those are.
+        topic: Where they go, if anywhere.
         dropped: Of which sides rows are dropped, and when these were.
         counts: Under which name the join counts them.
         buckets: Into how many parts state is cut.
     """
-    if late.topic is None:
+    if topic is None:
         return
     found = [
         late_records(
             both[which].frame,
             both[which].keys(),
-            TooLate(late.rule.until_us),
+            too_late,
             which=which,
             time=time,
             # Both sides are late by the watermark of the join: the slower one of theirs.
@@ -323,7 +347,7 @@ def _keep_late_rows(
         )
         for which, time in dropped.items()
     ]
-    kept_apart(counts, functools.reduce(DataFrame.unionByName, found), late.topic)
+    kept_apart(counts, functools.reduce(DataFrame.unionByName, found), topic)
 
 
 def _changes(side: Side, key: tuple[str, ...], buckets: int) -> DataFrame:
@@ -334,7 +358,7 @@ def _changes(side: Side, key: tuple[str, ...], buckets: int) -> DataFrame:
     values = tuple(name for name in columns if name not in key)
     table = side._replace(on=key, names=key, values=values)
     prepared = table.prepared(needs_time=False)
-    given = apply(Upserts(prepared.values), [prepared], buckets=buckets)
+    given = apply(Upserts(prepared.values), [prepared], buckets=buckets, names=values)
     inner = [key_name(number) for number in range(len(key))]
     inner += [value_name(number) for number in range(len(values))]
     named = dict(zip((*key, *values), inner, strict=True))
@@ -362,9 +386,14 @@ def _without_clock(table: Prepared, events: Prepared) -> Prepared:
     return table._replace(clock=None, reporter=None)
 
 
+def _value_names(both: tuple[Side, Side]) -> list[str]:
+    """Return what people call the values: two of one type that are exchanged are other values."""
+    return [*both[0].values, *both[1].values]
+
+
 def _named(where: Condition, both: tuple[Side, Side]) -> Condition:
     """Return a condition that sees pairs under the names that people know."""
-    names = [*both[0].values, *both[1].values]
+    names = _value_names(both)
 
     def ask(pairs: pa.Table) -> Any:  # noqa: ANN401 - as the condition's
         return where(pairs.rename_columns(names))

@@ -138,6 +138,11 @@ def check_kind(kind: str, allowed: Sequence[str] = KINDS) -> None:
         raise JoinOptionError(f"a join of the kind {kind!r}", hint=f"take one of {list(allowed)}")
 
 
+def outer_sides(kind: str) -> tuple[bool, bool]:
+    """Tell of which sides a join gives rows that have no partner."""
+    return kind in {"left", "full"}, kind in {"right", "full"}
+
+
 def late_rows(rows: pa.Table, previous: int | None) -> tuple[Bools, Int64s]:
     """Tell which rows are older than the watermark of the last batch, and by how much."""
     if previous is None or not rows.num_rows:
@@ -152,18 +157,22 @@ class TooLate(NamedTuple):
 
     Attributes:
         until_us: How far behind the watermark rows may be.
+        outer: Of which sides rows come out that belong to nothing, as those without a time do.
     """
 
-    until_us: int = 0
+    until_us: int
+    outer: tuple[bool, bool]
 
     @property
     def parameters(self) -> dict[str, object]:
         """What must stay the same for as long as a state lives."""
         return {"patience in us": self.until_us}
 
-    def late(self, which: int, rows: pa.Table, previous: int | None) -> tuple[Bools, Int64s]:  # noqa: ARG002 - one rule for both
+    def late(self, which: int, rows: pa.Table, previous: int | None) -> tuple[Bools, Int64s]:
         """Tell which rows are dropped, and by how much they are behind the watermark."""
         mask, _ = late_rows(rows, None if previous is None else previous - self.until_us)
+        if rows.num_rows and not self.outer[which]:
+            mask |= times_of(rows) == NO_TIME
         return mask, np.where(mask, late_rows(rows, previous)[1], 0)
 
 

@@ -48,6 +48,7 @@ from headwater.streams.joins.rows import (
     check_kind,
     check_pairs,
     equal_rows,
+    outer_sides,
     pairs_of,
     read,
     taken,
@@ -210,7 +211,7 @@ class TableJoin:
         self._layout = Layout(left, right)
         self.output = self._layout.values
         self.hold_us = 0
-        self._outer = (kind in {"left", "full"}, kind in {"right", "full"})
+        self._outer = outer_sides(kind)
         self._pairs_max = pairs_max
 
     def start(self) -> State:
