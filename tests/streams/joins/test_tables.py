@@ -111,16 +111,13 @@ def test_after_every_batch_the_changes_add_up_to_the_join_of_the_tables(
         assert so_far == by_duckdb(batches[: number + 1], kind)
 
 
-@given(changelogs(), st.sampled_from(KINDS), st.sampled_from((4, 64)), st.randoms())
-@settings(max_examples=100, deadline=None)
-def test_versions_say_which_row_of_a_primary_key_is_the_last(
-    batches: list[Batch], kind: str, buckets: int, dice: random.Random
+def check_versions(
+    rows: Sequence[Row], answers: Sequence[Counter[tuple[Any, ...]]], dice: random.Random
 ) -> None:
-    rows, _ = played(join(kind), batches, buckets=buckets)
-
+    """See that behind each batch whoever goes by primary keys and versions has the answer."""
     weights: Counter[tuple[Any, ...]] = Counter()
     last: dict[tuple[Any, ...], Row] = {}
-    for number in range(len(batches)):
+    for number, answer in enumerate(answers):
         mine = [row for row in rows if row.batch == number]
         for row in mine:
             state = (row.values[0::2], row.version, row.key, row.time, row.values)
@@ -136,9 +133,51 @@ def test_versions_say_which_row_of_a_primary_key_is_the_last(
                 del last[whose]
         there = sorted((each for each, weight in weights.items() if weight), key=lambda e: e[1])
         highest = {whose: (key, time, *values) for whose, _, key, time, values in there}
-        expected = by_duckdb(batches[: number + 1], kind)
-        assert Counter(highest.values()) == expected
-        assert Counter((row.key, row.time, *row.values) for row in last.values()) == expected
+        assert Counter(highest.values()) == answer
+        assert Counter((row.key, row.time, *row.values) for row in last.values()) == answer
+
+
+@given(changelogs(), st.sampled_from(KINDS), st.sampled_from((4, 64)), st.randoms())
+@settings(max_examples=100, deadline=None)
+def test_versions_say_which_row_of_a_primary_key_is_the_last(
+    batches: list[Batch], kind: str, buckets: int, dice: random.Random
+) -> None:
+    rows, _ = played(join(kind), batches, buckets=buckets)
+
+    answers = [by_duckdb(batches[: number + 1], kind) for number in range(len(batches))]
+    check_versions(rows, answers, dice)
+
+
+@given(changelogs(), st.sampled_from(KINDS), st.sampled_from(KINDS), st.randoms())
+@settings(max_examples=60, deadline=None)
+def test_a_join_can_be_joined_again_by_a_column_that_changes(
+    batches: list[Batch], kind: str, other_kind: str, dice: random.Random
+) -> None:
+    def joined_by_value(values: Sequence[Any], time: int | None) -> Event:
+        name = b"%d" % (10 * int(values[0] or 9) + int(values[2] or 9))
+        value = values[3] if values[1] is None else values[1]
+        return Event(LEFT, str(value), time, 0, (name, value))
+
+    third = [Event(RIGHT, key, 0, 0, (key.encode(), 7)) for key in "12"]
+    rows, _ = played(join(kind), batches, buckets=4)
+    again, answers = [], []
+    for number in range(len(batches)):
+        mine = [row for row in rows if row.batch == number]
+        changes = [
+            joined_by_value(row.values, row.time)._replace(
+                weight=row.weight, version=row.version, number=at
+            )
+            for at, row in enumerate(dice.sample(mine, len(mine)))
+        ]
+        again.append(Batch((*changes, *(third if number == 0 else ())), None))
+        there = by_duckdb(batches[: number + 1], kind)
+        assert set(there.values()) <= {1}
+        inner = [joined_by_value(values, time) for _, time, *values in there]
+        answers.append(table_join([*inner, *third], other_kind))
+
+    rows, _ = played(join(other_kind), again, buckets=4)
+
+    check_versions(rows, answers, dice)
 
 
 def test_a_row_that_moves_to_another_key_is_there_once_and_has_a_higher_version() -> None:
