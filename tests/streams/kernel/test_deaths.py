@@ -33,10 +33,11 @@ from headwater.streams.windows.aggregates import aggregation
 from headwater.streams.windows.aligned import AlignedWindows
 from headwater.streams.windows.lateness import Correct
 from headwater.streams.windows.panes import Windows
+from headwater.streams.windows.ranking import Order
 from headwater.streams.windows.running import RunningGroups
 from headwater.streams.windows.sessions import SessionWindows
 from headwater.streams.windows.sliding import SlidingWindows
-from headwater.streams.windows.top_rows import Order, TopRows
+from headwater.streams.windows.top_rows import TopRows
 from tests.streams.joins import test_tables
 from tests.streams.joins.histories import VALUES, Event, rows_of
 from tests.streams.kernel.failing import (
