@@ -15,6 +15,7 @@ from pathlib import Path
 
 import click
 
+from codegen.functions_page import functions_page
 from headwater.base.errors import ErrorCode, KafkaError
 from headwater.base.settings import (
     BROKER_SETTINGS,
@@ -81,6 +82,7 @@ def pages() -> dict[Path, str]:
         "exit-codes.md": _exit_codes(),
         "settings.md": _settings(),
         "kafka-apis.md": _kafka_apis(),
+        "functions.md": functions_page(),
     }
     return {REFERENCE / name: "\n".join([*lines, "", _NOTE, ""]) for name, lines in writers.items()}
 

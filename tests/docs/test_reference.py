@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from codegen import reference_pages
+from headwater import functions as hf
 from headwater.base.settings import BROKER_SETTINGS, TOPIC_SETTINGS
 from headwater.cli.errors import Exit
 from headwater.delivery.dialects.kafka import registry
@@ -33,6 +34,11 @@ def test_nothing_is_left_out() -> None:
         assert f"\n| {code.value} | " in page("exit-codes.md")
     for command in ("up", "topic add-partitions", "group seek", "log dump", "config show"):
         assert f"\n## headwater {command}\n" in page("cli.md")
+    # Nobody makes a `Late` by himself; it is there to be named in types.
+    for name in {*hf.__all__} - {"Late"}:
+        assert f"\n### `hf.{name}`\n" in page("functions.md")
+    for name in ("pipeline", "session", "table", "tables", "topic"):
+        assert f"\n### `hw.{name}`\n" in page("functions.md")
 
 
 def test_what_is_served_and_what_is_not_stand_apart() -> None:

@@ -365,3 +365,34 @@ def test_a_truncated_table_ends_the_query_by_name(
     )
 
     assert "NOT_A_ROW: Debezium's op is t" in (maybe_error(query, WITHIN_S) or "")
+
+
+def test_a_join_that_ends_gives_its_last_rows(
+    spark: SparkSession, near: Broker, tmp_path: Path
+) -> None:
+    ordered, priced = near.topic("orders"), near.topic("prices")
+    send(near, ordered, [(None, {"us": us * SECOND, "product": "p"}) for us in (50, 100)])
+    send(
+        near,
+        priced,
+        [("p", {"product": "p", "price": us, "since": iso(us * SECOND)}) for us in (0, 100)],
+    )
+    stream = events(spark, near, ordered, "product string").transform(
+        hf.watermark("at", "10 seconds", at_end="close")
+    )
+    table = hw.table(
+        spark,
+        priced,
+        schema="product string, price long, since timestamp",
+        key="product",
+        valid_from="since",
+        at_end="close",
+        options=options(near),
+    )
+    given = Changes(
+        stream.transform(hf.join_asof(table, on="product", time="at", how="left", buckets=BUCKETS)),
+        tmp_path,
+    )
+    given.run()
+
+    assert sorted(row["price"] for row in given.rows()) == [0, 100]

@@ -15,7 +15,7 @@ batch, and have one clock.
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -88,6 +88,7 @@ def table(  # noqa: PLR0913 - each is one thing to say about a table
     delay: Duration = "0 seconds",
     idle: Duration | None = "30 seconds",
     future: Duration | None = None,
+    at_end: Literal["hold", "close"] = "hold",
     format: str = JSON,  # noqa: A002 - as Spark calls it
     mode: str = "fail",
     dead_letters: str | None = None,
@@ -112,6 +113,9 @@ def table(  # noqa: PLR0913 - each is one thing to say about a table
         idle: For how long a partition is waited for; None: for ever.
         future: How far ahead rows may be dated to be believed; None: a table may say today what
             holds next year.
+        at_end: What becomes of times that are open when a query that ends by itself has read
+            everything, as for `hf.watermark`. Both sides of `hf.join_asof` need "close" for its
+            last rows.
         format: "json", or "debezium" for rows in its envelope; `valid_from="ts_ms"` is then the
             time of the change in the database. A row is gone from the time of the change on that
             deletes it; the record without a value behind that one has no time.
@@ -134,9 +138,9 @@ def table(  # noqa: PLR0913 - each is one thing to say about a table
         "mode": mode,
         "dead_letters": dead_letters,
     }
-    return tables(spark, {topic: said}, delay=delay, idle=idle, future=future, options=options)[
-        topic
-    ]
+    return tables(
+        spark, {topic: said}, delay=delay, idle=idle, future=future, at_end=at_end, options=options
+    )[topic]
 
 
 def tables(
@@ -146,6 +150,7 @@ def tables(
     delay: Duration = "0 seconds",
     idle: Duration | None = "30 seconds",
     future: Duration | None = None,
+    at_end: Literal["hold", "close"] = "hold",
     options: Mapping[str, str] | None = None,
 ) -> dict[str, DataFrame]:
     """Read several topics as tables, by one source: each batch has all of them up to one cut.
@@ -158,6 +163,7 @@ def tables(
         delay: As for `hw.table`.
         idle: As for `hw.table`.
         future: As for `hw.table`.
+        at_end: As for `hw.table`.
         options: Options of the source.
 
     Returns:
@@ -178,7 +184,9 @@ def tables(
                 asked.values(),
                 F.lit(None).cast("timestamp"),
             )
-            rows = rows.withColumn(_TIME, time).transform(watermark(_TIME, delay, idle, future))
+            rows = rows.withColumn(_TIME, time).transform(
+                watermark(_TIME, delay, idle, future, at_end)
+            )
         return {name: _table_of(rows, each, len(asked)) for name, each in asked.items()}
 
 
