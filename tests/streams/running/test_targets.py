@@ -1,6 +1,7 @@
 """Where the rows of a pipeline go, and in which mode, without Spark."""
 
 from typing import Any, Self, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -13,6 +14,8 @@ class Frame:
 
     isStreaming = True  # noqa: N815 - the name is Spark's
     columns = ("key", "value", "topic", "partition", "offset")
+    # It has settings, which do not matter here.
+    sparkSession = Mock()  # noqa: N815
 
     def __init__(self) -> None:
         self.given: dict[str, Any] = {}
