@@ -16,8 +16,8 @@ from typing import Final
 from headwater.base.chance import Chance
 from headwater.base.clock import Clock
 from headwater.base.errors import ErrorCode, KafkaError
+from headwater.base.topic_names import NAME_LENGTH_MAX
 from headwater.delivery.broker.fetch import Found, Wanted
-from headwater.delivery.broker.topic_rules import NAME_LENGTH_MAX
 
 NO_SESSION: Final = 0
 FIRST_EPOCH: Final = 0

@@ -1,30 +1,25 @@
-"""What a topic may be called and how it may be made.
+"""How a topic may be made.
 
-This file alone decides whether a topic can be created or grown as asked: its name, its number of
-partitions, its replicas, and what the topics that hold the broker's state must not lose. It judges
-and plans; it creates nothing. The sentences are Kafka's where Kafka has one, so that a user finds
-them by searching.
-
-A name that passes is safe as part of a file name: no slash, no dot-dot, no more than 249
-characters, which leaves room for ``-<partition>`` and the suffix of a deleted directory.
+This file alone decides whether a topic can be created or grown as asked: its number of partitions,
+its replicas, and what the topics that hold the broker's state must not lose. It judges and plans;
+it creates nothing. The sentences are Kafka's where Kafka has one, so that a user finds them by
+searching.
 """
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 from headwater.base.errors import ErrorCode, KafkaError
 from headwater.base.settings import BrokerSettings, TopicConfig
+from headwater.base.topic_names import maybe_name_problem
 from headwater.delivery.broker.groups.offsets_topic import OFFSETS_TOPIC
 from headwater.delivery.broker.topics import NewTopic
 from headwater.delivery.broker.transactions.records import TRANSACTIONS_TOPIC
 
-NAME_LENGTH_MAX: Final = 249
 PARTITIONS_PER_REQUEST_MAX: Final = 10_000
 """As in Kafka's controller: what one request creates is one journal entry."""
 
-_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 _METADATA_TOPIC = "__cluster_metadata"
 _HELD_IN: Final = {
     OFFSETS_TOPIC: "all groups and their offsets",
@@ -64,18 +59,7 @@ class Room(NamedTuple):
 
 def check_topic_name(name: str) -> None:
     """Raise INVALID_TOPIC_EXCEPTION unless the name is legal."""
-    problem = ""
-    if not name:
-        problem = "the empty string is not allowed"
-    elif name in {".", ".."}:
-        problem = f"'{name}' is not allowed"
-    elif len(name) > NAME_LENGTH_MAX:
-        problem = f"the length of '{name}' is longer than the max allowed length {NAME_LENGTH_MAX}"
-    elif not _LEGAL.fullmatch(name):
-        problem = (
-            f"'{name}' contains one or more characters other than "
-            "ASCII alphanumerics, '.', '_' and '-'"
-        )
+    problem = maybe_name_problem(name)
     if problem:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
 
