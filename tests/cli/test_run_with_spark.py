@@ -226,3 +226,28 @@ def test_up_starts_again_what_was_killed(tmp_path: Path, lone_cli: Runner) -> No
         up.send(signal.SIGTERM)
         assert up.end(within_s=WITHIN_S) == Exit.DONE
     assert home.checkpoint.state() == "stopped"
+
+
+FAILING = FILE.replace(
+    'text = F.upper(F.col("value").cast("string"))',
+    """
+@F.udf("string")
+def shouted(value):
+    return {"a": "A"}[bytes(value).decode()]
+
+
+text = shouted("value")""",
+)
+
+
+def test_a_failure_is_told_without_javas_frames_and_with_its_traceback(home: Home) -> None:
+    home.file.write_text(FAILING)
+    home.send("a", "what no udf knows")
+    ran = finished(home.folder, "run", "pipelines.py", "--once")
+    assert ran.returncode == Exit.FAILED, ran.stderr
+    lines = ran.stderr.splitlines()
+    assert not [line for line in lines if line.startswith(("\tat ", "Caused by:"))], ran.stderr
+    assert len(lines) < 60, ran.stderr
+    assert any("in shouted" in line for line in lines)
+    assert any("KeyError: 'what no udf knows'" in line for line in lines)
+    assert "in shouted" in home.checkpoint.log.read_text()

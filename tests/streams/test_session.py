@@ -42,6 +42,15 @@ def test_the_callers_java_options_stand_beside_ours() -> None:
     assert any(each.startswith("-Dlog4j2.configurationFile=file:") for each in options)
 
 
+@pytest.mark.parametrize("said, is_hidden", [("hidden", True), ("shown", False), ("", False)])
+def test_javas_frames_are_hidden_where_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, said: str, is_hidden: object
+) -> None:
+    monkeypatch.setenv("HEADWATER_JAVA_FRAMES", said)
+    options = settings_of("local", {})["spark.driver.extraJavaOptions"].split()
+    assert ("-Dheadwater.log.throwables=none" in options) is is_hidden
+
+
 def test_executors_are_told_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADWATER_BOOTSTRAP", "broker:9092")
     name = "spark.executorEnv.HEADWATER_BOOTSTRAP"

@@ -21,7 +21,13 @@ from headwater.cli import output
 from headwater.cli.errors import Exit
 from headwater.cli.options import Session, examples, topic_not_found, with_session
 from headwater.streams.running.checkpoints import DATA_VARIABLE, data_directory
-from headwater.streams.session import BOOTSTRAP_VARIABLE, MASTER_VARIABLE, check_spark
+from headwater.streams.session import (
+    BOOTSTRAP_VARIABLE,
+    FRAMES_VARIABLE,
+    HIDDEN,
+    MASTER_VARIABLE,
+    check_spark,
+)
 
 if TYPE_CHECKING:
     from headwater.streams.running.driver import Driver
@@ -75,6 +81,9 @@ def run(
     if once and every is not None:
         raise click.UsageError("--once and --every exclude each other: once is up to now")
     prepare(session, master=master, data=data)
+    if not supervised:
+        # Whoever reads along is told what went wrong, and where in Python; not where in Java.
+        os.environ.setdefault(FRAMES_VARIABLE, HIDDEN)
     try:
         signal.signal(signal.SIGTERM, _stop_early)
         return _run(session, file, every=every, once=once, supervised=supervised, data=data)

@@ -22,10 +22,15 @@ if TYPE_CHECKING:
 
 BOOTSTRAP_VARIABLE = "HEADWATER_BOOTSTRAP"
 MASTER_VARIABLE = "HEADWATER_MASTER"
+FRAMES_VARIABLE = "HEADWATER_JAVA_FRAMES"
+HIDDEN = "hidden"
+"""What the variable says where somebody reads along who has no use for Java's stack traces."""
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 # Where a session keeps the broker that it was told after its JVM had begun.
 _TOLD = "headwater.bootstrap"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# Of a task that fails its message stays, which has the traceback of Python in it.
+_WITHOUT_FRAMES = "-Dheadwater.log.throwables=none -Dheadwater.log.tasks=short.message"
 # Larger than Spark's 10,000: each batch that crosses to Python costs the same, however full it is.
 _ARROW_ROWS = 65_536
 _SETTINGS = {
@@ -138,6 +143,8 @@ def settings_of(master: str, config: Mapping[str, object]) -> dict[str, str]:
         settings[name] = os.environ[BOOTSTRAP_VARIABLE]
     settings |= {name: _text(value) for name, value in config.items()}
     quiet = f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}"
+    if os.environ.get(FRAMES_VARIABLE) == HIDDEN:
+        quiet += f" {_WITHOUT_FRAMES}"
     settings[_JAVA_OPTIONS] = f"{quiet} {settings.get(_JAVA_OPTIONS, '')}".rstrip()
     return settings
 
