@@ -7,16 +7,20 @@ a query, through bytes, after every batch; and what depends on what it must not 
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
+from headwater.streams.kernel.buckets import check_buckets
 from headwater.streams.kernel.chunks import DictStore
+from headwater.streams.kernel.errors import OwnOperatorError
 from headwater.streams.kernel.operator import KEY, Time
-from headwater.streams.kernel.own import Adapted, OwnOperator
+from headwater.streams.kernel.own import Adapted, OwnOperator, check_own
 from headwater.streams.kernel.packing import Packer, from_bytes, in_order, key_name
 from headwater.streams.kernel.state import State
+from headwater.streams.naming import no_column
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TRIED_BUCKETS: Final = (1, 4, 64)
@@ -32,7 +36,7 @@ def run_operator(
     operator: OwnOperator,
     batches: Sequence[pa.Table],
     *,
-    by: Sequence[str],
+    by: str | Sequence[str],
     watermarks: Sequence[Watermark] | None = None,
     buckets: int = 1,
 ) -> list[pa.Table]:
@@ -47,10 +51,16 @@ def run_operator(
 
     Returns:
         What it gives for each batch.
+
+    Raises:
+        OwnOperatorError: It is no operator, does not keep to what was asked of it, or is given what
+            no query gives.
+        BucketCountError: There cannot be so many buckets.
     """
-    times = [_us(each) for each in watermarks or [None] * len(batches)]
-    assert len(times) == len(batches), "there must be a watermark for each batch, or none at all"
-    adapted, packed = _prepared(operator, batches, by, buckets)
+    check_own(operator)
+    check_buckets(buckets)
+    times = _times(watermarks, len(batches))
+    adapted, packed = _prepared(operator, batches, _listed(by), buckets)
     states = [adapted.start() for _ in range(buckets)]
     results = []
     previous: int | None = None
@@ -69,7 +79,7 @@ def check_operator(
     operator: OwnOperator,
     batches: Sequence[pa.Table],
     *,
-    by: Sequence[str],
+    by: str | Sequence[str],
     watermarks: Sequence[Watermark] | None = None,
 ) -> list[pa.Table]:
     """Run an operator, and make sure that it may be run in a query.
@@ -82,6 +92,7 @@ def check_operator(
 
     Raises:
         OperatorLawError: A second run gives something else.
+        OwnOperatorError: As `run_operator`.
     """
     first = run_operator(operator, batches, by=by, watermarks=watermarks)
     again = run_operator(operator, batches, by=by, watermarks=watermarks)
@@ -97,7 +108,7 @@ def check_operator(
             if _bag(one) != _bag(other):
                 raise OperatorLawError(
                     f"batch {number} gives other rows with {buckets} buckets than with one: the "
-                    f"operator mixes rows that differ in {', '.join(by)}"
+                    f"operator mixes rows that differ in {', '.join(_listed(by))}"
                 )
     return first
 
@@ -105,6 +116,7 @@ def check_operator(
 def _prepared(
     operator: OwnOperator, batches: Sequence[pa.Table], by: Sequence[str], buckets: int
 ) -> tuple[Adapted, list[list[pa.Table]]]:
+    _check_batches(batches, by)
     names = batches[0].column_names
     kinds = batches[0].schema.types
     values = pa.schema([(f"c{number}", kind) for number, kind in enumerate(kinds)])
@@ -134,6 +146,53 @@ def _prepared(
                 found[bucket].append(from_bytes(data.as_buffer()))
         packed.append([in_order(each) for each in found])
     return adapted, packed
+
+
+def _check_batches(batches: Sequence[pa.Table], by: Sequence[str]) -> None:
+    """Refuse what no query gives: no columns, others in each batch, keys that are none of them."""
+    if not batches:
+        raise OwnOperatorError(
+            "there are no batches, and so no columns", hint="give one, if need be without rows"
+        )
+    for number, batch in enumerate(batches):
+        if not isinstance(batch, pa.Table):
+            raise OwnOperatorError(
+                f"batch {number} is a {type(batch).__name__}, not a table of Arrow",
+                hint="batches=[pa.table({...}), ...]",
+            )
+        if not batch.schema.equals(batches[0].schema):
+            raise OwnOperatorError(
+                f"batch {number} has other columns than batch 0: {_columns(batch)}",
+                hint=f"give all of them {_columns(batches[0])}",
+            )
+    for name in by:
+        if name not in batches[0].column_names:
+            raise no_column(OwnOperatorError, name, batches[0].column_names, why=" for the key")
+
+
+def _columns(batch: pa.Table) -> str:
+    return ", ".join(f"{each.name} {each.type}" for each in batch.schema)
+
+
+def _times(watermarks: Sequence[Watermark] | None, count: int) -> list[int | None]:
+    """Return what time it is at each batch; it never goes back, as in a query."""
+    times = [_us(each) for each in watermarks or [None] * count]
+    if len(times) != count:
+        raise OwnOperatorError(
+            f"there are {len(times)} watermarks for {count} batches",
+            hint="give one for each batch, None where there is none yet, or none at all",
+        )
+    for number, (earlier, later) in enumerate(pairwise(times), start=1):
+        if earlier is not None and (later is None or later < earlier):
+            raise OwnOperatorError(
+                f"the watermark of batch {number} is before that of batch {number - 1}",
+                hint="a watermark never goes back: put them in order",
+            )
+    return times
+
+
+def _listed(by: str | Sequence[str]) -> list[str]:
+    return [by] if isinstance(by, str) else list(by)
 
 
 def _kept(state: State) -> State:

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.streams.joins.asof import ENDS_KEPT_US, AsofJoin
-from headwater.streams.joins.errors import JoinOptionError, RetractedInputError
+from headwater.streams.joins.errors import JoinOptionError
 from headwater.streams.joins.rows import LEFT, RIGHT
+from headwater.streams.kernel.errors import RetractionError
 from headwater.streams.kernel.operator import Time
 from tests.streams.joins.histories import (
     VALUES,
@@ -292,5 +293,5 @@ def test_what_a_join_cannot_be_is_refused() -> None:
         join("right")
     with pytest.raises(JoinOptionError, match="-1 us"):
         join(until_us=-1)
-    with pytest.raises(RetractedInputError, match="the left side"):
+    with pytest.raises(RetractionError, match="the left side"):
         played(join(), [Batch((Event(LEFT, "a", 1, 1, weight=-1),), None)])

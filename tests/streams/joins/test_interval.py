@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from headwater.streams.joins.errors import (
     JoinOptionError,
     JoinTooLargeError,
-    RetractedInputError,
 )
 from headwater.streams.joins.interval import IntervalJoin
 from headwater.streams.joins.rows import KINDS, LEFT, RIGHT
+from headwater.streams.kernel.errors import RetractionError
 from headwater.streams.kernel.operator import Time
 from tests.streams.joins.histories import (
     VALUES,
@@ -267,5 +267,5 @@ def test_what_a_join_cannot_be_is_refused() -> None:
         join(lower_us=5, upper_us=4)
     with pytest.raises(JoinOptionError, match="'semi'"):
         join("semi")
-    with pytest.raises(RetractedInputError, match="the right side"):
+    with pytest.raises(RetractionError, match="the right side"):
         played(join(), [Batch((Event(RIGHT, "a", 1, 1, weight=-1),), None)])

@@ -16,13 +16,13 @@ from headwater.streams.joins import plan
 from headwater.streams.joins.errors import (
     JoinColumnError,
     JoinOptionError,
-    RetractedInputError,
     TableError,
 )
+from headwater.streams.joins.interval import IntervalJoin
 from headwater.streams.joins.latest import LatestJoin
-from headwater.streams.joins.sides import signed_us
+from headwater.streams.joins.sides import sides, signed_us
 from headwater.streams.kernel.changes import primary_key
-from headwater.streams.kernel.errors import KeyTypeError
+from headwater.streams.kernel.errors import BucketCountError, KeyTypeError, RetractionError
 from headwater.streams.kernel.plan import apply
 from headwater.streams.time.clocks import CLOCK, HIDDEN, HOLD
 from headwater.streams.time.durations import Duration
@@ -261,6 +261,11 @@ def as_of(
     )
 
 
+def corrected(frames: Frames) -> DataFrame:
+    """Orders with prices that late ones correct."""
+    return as_of(frames, late=hf.correct("1 hour")).drop("price", "since")
+
+
 @pytest.mark.parametrize(
     "ask, error, words",
     [
@@ -268,7 +273,33 @@ def as_of(
         (lambda f: interval(f, on=[]), JoinColumnError, "names no columns"),
         (lambda f: interval(f, on=["id", "id"]), JoinColumnError, "twice: id"),
         (lambda f: interval(f, on={"product": "user"}), JoinColumnError, "bigint .* string"),
-        (lambda f: interval(f, how="outer"), JoinOptionError, "outer"),
+        (lambda f: interval(f, how="cross"), JoinOptionError, "cannot be 'cross'"),
+        (lambda f: as_of(f, how="outer"), JoinOptionError, "cannot be 'full'"),
+        (lambda f: interval(f, where="q = c"), JoinOptionError, "no function"),
+        (lambda f: interval(f, late="drop"), WindowSettingError, "late = 'drop'"),
+        (lambda f: as_of(f, late=hf.drop), WindowSettingError, "late = <function drop"),
+        (lambda f: interval(f, buckets=0), BucketCountError, "0 buckets"),
+        (lambda f: as_of(f, buckets=-1), BucketCountError, "-1 buckets"),
+        (
+            lambda f: interval({**f, "orders": corrected(f)}),
+            RetractionError,
+            "the left side of this join is given rows that are taken back",
+        ),
+        (
+            lambda f: as_of({**f, "orders": corrected(f)}),
+            RetractionError,
+            "left side of this join is given rows that are taken back",
+        ),
+        (
+            lambda f: corrected(f).transform(hf.join_latest(f["prices"], on="product")),
+            RetractionError,
+            "left side of this join is given",
+        ),
+        (
+            lambda f: interval({**f, "clicks": corrected(f).drop("id", "at")}),
+            RetractionError,
+            "the right side of this join",
+        ),
         (lambda f: interval(f, upper="-1 minute"), JoinOptionError, "nothing in it"),
         (lambda f: interval(f, lower="soon"), DurationError, "soon"),
         (lambda f: interval(f, right="plain"), WatermarkMissingError, "no watermark"),
@@ -286,7 +317,7 @@ def as_of(
         ),
         (
             lambda f: as_of(f, f["plain"].transform(hf.aggregate(by=["product"], n=hf.count()))),
-            RetractedInputError,
+            RetractionError,
             "takes rows back",
         ),
         (
@@ -347,6 +378,40 @@ def test_what_cannot_be_joined_is_refused_before_a_query_starts(
     with pytest.raises(error, match=words) as caught:
         ask(frames)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "how, kind", [("outer", "full"), ("full_outer", "full"), ("left_outer", "left")]
+)
+def test_joins_go_by_sparks_other_names_too(
+    orders: DataFrame, clicks: DataFrame, monkeypatch: pytest.MonkeyPatch, how: str, kind: str
+) -> None:
+    asked = []
+
+    def noted(left: pa.Schema, right: pa.Schema, **said: Any) -> IntervalJoin:  # noqa: ANN401
+        asked.append(said["kind"])
+        return IntervalJoin(left, right, **said)
+
+    monkeypatch.setattr(plan, "IntervalJoin", noted)
+    orders.transform(
+        hf.join_interval(clicks, "product", lower="0 seconds", upper="1 minute", how=how)
+    )
+    assert asked == [kind]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [pa.array([True]), [True, False, True], None, True],
+    ids=["few", "many", "none", "one"],
+)
+def test_a_condition_answers_for_each_pair(
+    orders: DataFrame, clicks: DataFrame, answer: object
+) -> None:
+    both = sides(orders, clicks, "product")
+    ask = plan._named(lambda _: answer, both)
+    pairs = pa.table([pa.array([1, 2])] * 4, names=["l0", "l1", "r0", "r1"])
+    with pytest.raises(JoinOptionError, match="for 2 pairs, not a boolean for each"):
+        ask(pairs)
 
 
 @pytest.mark.parametrize(

@@ -270,14 +270,14 @@ def test_a_type_that_changed_between_restarts_is_refused_and_nothing_is_lost(
         given = frame.select("op", "name", "n", "total")
         return run(given, tmp_path, lambda batch: found.extend(map(tuple, batch.collect())))
 
-    for name, change in ((others, None), (ones, "was int64, and is now double")):
+    for name, change in ((others, None), (ones, "int64 became double")):
         value = json.dumps({"name": name, "number": 7}).encode()
         near.send(topic, [(None, value)])
         # The second one comes where there is no state yet that could tell what it was.
         error = go_on(summed(rows, "long" if change is None else "double"))
         assert (error is None) == (change is None), error
         assert change is None or "StateMismatchError: the checkpoint has the state" in str(error)
-        assert change is None or f"value 1 {change}" in str(error)
+        assert change is None or f"value 1: {change}" in str(error)
     assert found == [("insert", others, 1, 7)]
     assert go_on(summed(rows, "long")) is None
     assert found[1:] == [("insert", ones, 1, 7)]

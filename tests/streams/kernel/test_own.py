@@ -2,12 +2,14 @@
 
 import itertools
 import re
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from headwater.streams.kernel.errors import OwnOperatorError
+from headwater.streams.kernel.errors import BucketCountError, OwnOperatorError
+from headwater.streams.kernel.own import Adapted
 from headwater.testing.operators import OperatorLawError, check_operator, run_operator
 
 
@@ -132,3 +134,69 @@ def test_what_is_not_as_promised_is_named(given: object, message: str) -> None:
 
     with pytest.raises(OwnOperatorError, match=re.escape(message)):
         run_operator(Broken(), BATCHES, by=["card"])
+
+
+@pytest.mark.parametrize(
+    "given,message",
+    [
+        (lambda state: state, "gave a Table, not two tables"),
+        (lambda state: (state,), "gave a tuple, not two tables"),
+        (lambda _: None, "gave a NoneType, not two tables"),
+    ],
+)
+def test_a_step_gives_two_tables(given: object, message: str) -> None:
+    class Broken(NewPlaces):
+        def step(
+            self, state: pa.Table, rows: pa.Table, watermark_us: int | None
+        ) -> tuple[pa.Table, pa.Table]:
+            return given(state)  # type: ignore[operator, no-any-return]
+
+    with pytest.raises(OwnOperatorError, match=message) as raised:
+        run_operator(Broken(), BATCHES, by=["card"])
+    assert "return state, rows" in raised.value.hint
+
+
+class Stateless:
+    output = NewPlaces.output
+
+
+class Textual(NewPlaces):
+    state = "card long"
+
+
+@pytest.mark.parametrize(
+    "changed,message,hint",
+    [
+        ({"operator": NewPlaces}, "is a class", "NewPlaces()"),
+        ({"operator": Stateless()}, "Stateless has no `state`", "two Arrow schemas"),
+        ({"operator": Textual()}, "Textual has 'card long' as its `state`", "two Arrow schemas"),
+        ({"by": ["kard"]}, "no column 'kard' for the key; did you mean card?", "card, town"),
+        ({"batches": []}, "there are no batches", "without rows"),
+        ({"batches": [{"card": 1}]}, "batch 0 is a dict", "pa.table"),
+        ({"batches": [*BATCHES, BATCHES[0].select(["card"])]}, "batch 3 has other", "town string"),
+        ({"watermarks": [1, 2]}, "2 watermarks for 3 batches", "None"),
+        ({"watermarks": [1, 3, 2]}, "of batch 2 is before that of batch 1", "never goes back"),
+        ({"watermarks": [1, None, 2]}, "of batch 1 is before that of batch 0", "never goes back"),
+    ],
+)
+def test_what_no_query_gives_is_refused(changed: dict[str, Any], message: str, hint: str) -> None:
+    asked: dict[str, Any] = {"operator": NewPlaces(), "batches": BATCHES, "by": "card", **changed}
+    for run in (run_operator, check_operator):
+        with pytest.raises(OwnOperatorError, match=re.escape(message)) as raised:
+            run(**asked)
+        assert hint in raised.value.hint
+
+
+@pytest.mark.parametrize("buckets", [0, -1, 1.5, True])
+def test_there_is_a_bucket_for_each_key(buckets: Any) -> None:  # noqa: ANN401 - that is the point
+    with pytest.raises(BucketCountError, match="buckets") as raised:
+        run_operator(NewPlaces(), BATCHES, by="card", buckets=buckets)
+    assert raised.value.hint
+
+
+def test_what_its_state_depends_on_is_one_line() -> None:
+    values = pa.schema([("c0", pa.int64()), ("c1", pa.string())])
+    assert Adapted(NewPlaces(), ["card", "town"], values).parameters == {
+        "class": "NewPlaces",
+        "columns of its state": "card int64, town string",
+    }

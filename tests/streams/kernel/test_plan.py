@@ -33,7 +33,7 @@ def test_it_is_written_in_words() -> None:
 
     assert written["operator"] == "RunningGroups"
     assert written["number of buckets"] == "4"
-    assert written["key 1"] == "shop: string"
+    assert written["key 1"] == "shop (string)"
     assert written["value 2"] == "int64"
     assert written["result 2"] == "tax"
-    assert "sum of c0" in written["its aggregates"]
+    assert "sum of c0" in written["aggregates"]

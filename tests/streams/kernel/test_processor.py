@@ -174,17 +174,18 @@ def test_what_is_held_back_is_waited_for() -> None:
 
 
 def test_state_of_another_operator_is_refused_and_what_differs_is_named() -> None:
-    test = bucket_with(fingerprint={"operator": "windows", "its sum": "of a", "value 1": "int64"})
+    test = bucket_with(fingerprint={"key 1": "shop (string)", "sum": "of a", "value 1": "int64"})
     test.test(BUCKET, [told(1)])
     header = test.peekValueState("header", BUCKET)
     assert header is not None
-    other = bucket_with(fingerprint={"operator": "windows", "its sum": "of b", "value 1": "double"})
+    other = bucket_with(fingerprint={"sum": "of b", "value 1": "double"})
     other.updateValueState("header", BUCKET, header)
 
-    with pytest.raises(StateMismatchError, match="value 1 was int64, and is now double") as raised:
+    with pytest.raises(StateMismatchError, match="value 1: int64 became double") as raised:
         other.test(BUCKET, [told(2)])
-    assert "its sum was of a, and is now of b" in str(raised.value)
-    assert "new checkpoint" in raised.value.hint
+    assert "sum: of a became of b; " in str(raised.value)
+    assert "key 1: shop (string) became none" in str(raised.value)
+    assert "new checkpointLocation" in raised.value.hint
 
 
 def test_a_chunk_that_is_missing_is_named() -> None:

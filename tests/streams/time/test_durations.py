@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.streams.time.durations import DURATION_US_MAX, duration_us
+from headwater.streams.time.durations import DURATION_US_MAX, duration_text, duration_us
 from headwater.streams.time.errors import DurationError
 
 
@@ -35,17 +35,38 @@ def test_time_deltas(length: dt.timedelta) -> None:
 
 
 @pytest.mark.parametrize(
+    "length_us, text",
+    [
+        (0, "0 seconds"),
+        (60_000_000, "1 minute"),
+        (5_400_000_000, "1 hour 30 minutes"),
+        (2 * 86_400_000_000 + 1_500_000, "2 days 1 second 500 ms"),
+        (1, "1 us"),
+        (-300_000_000, "-5 minutes"),
+    ],
+)
+def test_lengths_are_told_as_people_write_them(length_us: int, text: str) -> None:
+    assert duration_text(length_us) == text
+
+
+@given(st.integers(0, DURATION_US_MAX))
+def test_what_is_told_is_read_again_to_the_microsecond(length_us: int) -> None:
+    assert duration_us(duration_text(length_us), "delay") == length_us
+
+
+@pytest.mark.parametrize(
     "given_length, said",
     [
         ("", "no length of time"),
         ("soon", "no length of time"),
         ("10", "no length of time"),
-        ("-1 second", "no length of time"),
+        ("-1 second", "is negative"),
+        (" - 1 second", "is negative"),
         ("10 seconds ago", "no length of time"),
         ("1 month", "no fixed length"),
         ("2 years", "no fixed length"),
         ("99999999 days", "out of bounds"),
-        (dt.timedelta(seconds=-1), "out of bounds"),
+        (dt.timedelta(seconds=-1), "is negative"),
         (11, "no length of time"),
         (None, "no length of time"),
     ],

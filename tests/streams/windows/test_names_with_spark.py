@@ -53,6 +53,7 @@ def first(*, by: Sequence[str], **_measures: Measure) -> Transform:
         (tumbling, ["window"], "n", "window", "by="),
         (tumbling, [], "Version", "Version", "Version_1"),
         (tumbling, [], "window", "window", "window_1"),
+        (tumbling, [], "__hw", "__hw", "__hw_1"),
         (tumbling, ["a"], "a", "a", "a_1"),
         (in_spark, ["a"], "window", "window", "window_1"),
         (sliding, [], "n", "op", "withColumnRenamed"),

@@ -202,7 +202,7 @@ def test_how_late_an_event_is() -> None:
     mask, by_us = operator(10, Correct(6)).late(0, table, 11)
 
     assert mask.tolist() == [True, True, True, False]
-    assert by_us.tolist() == [0, 2, 1, 0]
+    assert by_us.tolist() == [0, 8, 7, 0]
 
 
 def test_an_overflow_names_the_event() -> None:

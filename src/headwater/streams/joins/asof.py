@@ -65,6 +65,7 @@ from headwater.streams.kernel.operator import (
 )
 from headwater.streams.kernel.state import State
 from headwater.streams.kernel.table import Table
+from headwater.streams.time.durations import duration_text
 
 _VERSIONS: Final = "versions"
 _WAITING: Final = "waiting"
@@ -164,7 +165,7 @@ class AsofJoin:
         if until_us < 0:
             raise JoinOptionError(f"corrections until {until_us} us behind the watermark")
         self.inputs = (left, right)
-        self.parameters = {"kind": kind, "patience in us": until_us}
+        self.parameters = {"kind": kind, "results are corrected for": duration_text(until_us)}
         self._layout = Layout(left, right)
         self.output = self._layout.values
         self.hold_us = until_us

@@ -30,10 +30,6 @@ class JoinOptionError(HeadwaterError):
     """A kind, an interval or a bound that a join cannot have."""
 
 
-class RetractedInputError(HeadwaterError):
-    """A join of plain streams was given a row that takes another one back."""
-
-
 class ChangelogError(HeadwaterError):
     """Changes that cannot have happened: a row that appears while it is there already."""
 

@@ -53,6 +53,7 @@ from headwater.streams.kernel.grouping import group
 from headwater.streams.kernel.operator import KEY, TIME, Step, Time
 from headwater.streams.kernel.state import State
 from headwater.streams.kernel.table import Table
+from headwater.streams.time.durations import duration_text
 
 _SIDES: Final = ("left", "right")
 _ALONE: Final = ("left/alone", "right/alone")
@@ -141,7 +142,7 @@ class IntervalJoin:
         # What a function says cannot be compared, only whether there is one.
         self.parameters = {
             "kind": kind,
-            "interval in us": [lower_us, upper_us],
+            "interval": f"{duration_text(lower_us)} to {duration_text(upper_us)}",
             "further condition": condition is not None,
         }
         self._layout = Layout(left, right)

@@ -16,15 +16,15 @@ from headwater.streams.errors import hints_shown
 from headwater.streams.formats.dead_letters import kept_apart
 from headwater.streams.joins.asof import AsofJoin
 from headwater.streams.joins.changelog import Upserts
-from headwater.streams.joins.errors import JoinOptionError, RetractedInputError
+from headwater.streams.joins.errors import JoinOptionError
 from headwater.streams.joins.identified import IdentifiedTables
 from headwater.streams.joins.interval import IntervalJoin
 from headwater.streams.joins.latest import LatestJoin
-from headwater.streams.joins.rows import Condition, TooLate, check_kind, outer_sides
+from headwater.streams.joins.rows import KINDS, Condition, TooLate, check_kind, outer_sides
 from headwater.streams.joins.sides import (
     On,
     Side,
-    check_is_no_table,
+    check_is_events,
     check_joined_by_key,
     result,
     sides,
@@ -33,18 +33,26 @@ from headwater.streams.joins.sides import (
 )
 from headwater.streams.kernel.buckets import DEFAULT_BUCKETS
 from headwater.streams.kernel.changes import Kind, change_columns
+from headwater.streams.kernel.errors import RetractionError
 from headwater.streams.kernel.keys import check_key_type
 from headwater.streams.kernel.operator import value_name
 from headwater.streams.kernel.packing import key_name
 from headwater.streams.kernel.plan import Prepared, apply, new_counts
 from headwater.streams.time.clocks import HIDDEN, clock_of, reattach
 from headwater.streams.time.durations import Duration
-from headwater.streams.windows.late import Late, check_time, late_records, time_us
+from headwater.streams.windows.late import Late, check_late, check_time, late_records, time_us
 from headwater.streams.windows.lateness import Drop
 
 _Transform = Callable[[DataFrame], DataFrame]
 
 _STREAM_TABLE = ("inner", "left")
+_SPARKS_NAMES = {
+    "outer": "full",
+    "full_outer": "full",
+    "left_outer": "left",
+    "right_outer": "right",
+}
+"""What Spark calls kinds of joins besides."""
 
 
 def join_interval(
@@ -86,8 +94,15 @@ def join_interval(
         WatermarkMissingError: From the function: a side has no watermark.
     """
     with hints_shown():
-        check_kind(how)
+        how = _kind(how)
         lower_us, upper_us = _interval_us(lower, upper)
+        if where is not None and not callable(where):
+            raise JoinOptionError(
+                f"where = {where!r} is no function",
+                hint="give one of a table of pairs, as in "
+                'where=lambda pairs: pc.greater(pairs["price"], pairs["limit"])',
+            )
+        check_late(late)
         if late.rule != Drop():
             raise JoinOptionError(
                 "a join by interval gives only what is certain, and has nothing to correct",
@@ -98,7 +113,7 @@ def join_interval(
         with hints_shown():
             both = sides(rows, other, on)
             for side in both:
-                check_is_no_table(side)
+                check_is_events(side)
             left, right = (side.prepared(needs_time=True) for side in both)
             operator = IntervalJoin(
                 left.values,
@@ -129,6 +144,13 @@ def join_interval(
             return result(given, both, times=both[0].times() | both[1].times())
 
     return add
+
+
+def _kind(how: str, allowed: Sequence[str] = KINDS) -> str:
+    """Return the kind of a join that people ask for, by whichever of Spark's names for it."""
+    kind = _SPARKS_NAMES.get(how, how)
+    check_kind(kind, allowed)
+    return kind
 
 
 def _interval_us(lower: Duration, upper: Duration) -> tuple[int, int]:
@@ -163,12 +185,12 @@ def join_latest(
         JoinColumnError: From the function: the columns do not fit.
     """
     with hints_shown():
-        check_kind(how, _STREAM_TABLE)
+        how = _kind(how, _STREAM_TABLE)
 
     def add(rows: DataFrame) -> DataFrame:
         with hints_shown():
             both = sides(rows, table, on)
-            check_is_no_table(both[0])
+            check_is_events(both[0])
             check_joined_by_key(both[1])
             left, right = (side.prepared(needs_time=False) for side in both)
             right = _without_clock(right, left)
@@ -215,15 +237,16 @@ def join_asof(
         WindowSettingError: From the function: the watermark goes by another column.
     """
     with hints_shown():
-        check_kind(how, _STREAM_TABLE)
+        how = _kind(how, _STREAM_TABLE)
+        check_late(late)
 
     def add(rows: DataFrame) -> DataFrame:
         with hints_shown():
             both = sides(rows, table, on)
-            check_is_no_table(both[0])
+            check_is_events(both[0])
             check_joined_by_key(both[1])
             if both[1].kind is Kind.CHANGES:
-                raise RetractedInputError(
+                raise RetractionError(
                     "the right side takes rows back, which says nothing about when they held",
                     hint="write it to a topic, and read that with hw.table(..., valid_from=...)",
                 )
@@ -253,7 +276,8 @@ def join_asof(
             given = apply(
                 operator, [left, right], buckets=buckets, counts=counts, names=_value_names(both)
             )
-            return result(given, both, times={both[0].renamed(time)})
+            retracts = late.rule != Drop()
+            return result(given, both, times={both[0].renamed(time)}, retracts=retracts)
 
     return add
 
@@ -287,7 +311,7 @@ def join_tables(
         JoinColumnError: From the function: the columns do not fit, or no primary key is known.
     """
     with hints_shown():
-        check_kind(how)
+        how = _kind(how)
 
     def add(rows: DataFrame) -> DataFrame:
         with hints_shown():
@@ -306,7 +330,7 @@ def join_tables(
                 for side, its_key in zip(both, keys, strict=True)
                 for name in its_key
             ]
-            return result(given, both, key=tuple(dict.fromkeys(renamed)))
+            return result(given, both, key=tuple(dict.fromkeys(renamed)), retracts=True)
 
     return add
 
@@ -363,7 +387,7 @@ def _changes(side: Side, key: tuple[str, ...], buckets: int) -> DataFrame:
     inner += [value_name(number) for number in range(len(values))]
     named = dict(zip((*key, *values), inner, strict=True))
     chosen = [F.col(named[name]).alias(name) for name in columns]
-    return given.select(*chosen, *change_columns())
+    return given.select(*chosen, *change_columns(retracts=True))
 
 
 def _identity(side: Side, prepared: Prepared, key: Sequence[str]) -> list[str]:
@@ -396,6 +420,13 @@ def _named(where: Condition, both: tuple[Side, Side]) -> Condition:
     names = _value_names(both)
 
     def ask(pairs: pa.Table) -> Any:  # noqa: ANN401 - as the condition's
-        return where(pairs.rename_columns(names))
+        answers = where(pairs.rename_columns(names))
+        if not hasattr(answers, "__len__") or len(answers) != pairs.num_rows:
+            found = len(answers) if hasattr(answers, "__len__") else repr(answers)
+            raise JoinOptionError(
+                f"where gave {found} for {pairs.num_rows} pairs, not a boolean for each",
+                hint="return an Arrow array of booleans, as the functions of pyarrow.compute do",
+            )
+        return answers
 
     return ask

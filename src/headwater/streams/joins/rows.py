@@ -11,11 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.streams.joins.errors import JoinOptionError, JoinTooLargeError, RetractedInputError
+from headwater.streams.joins.errors import JoinOptionError, JoinTooLargeError
 from headwater.streams.joins.pairs import spread
 from headwater.streams.kernel.arrays import Bools, Int64s, frozen, whole
+from headwater.streams.kernel.errors import retracted
 from headwater.streams.kernel.operator import KEY, TIME, VERSION, WEIGHT, value_name
 from headwater.streams.kernel.packing import NULL_KEY
+from headwater.streams.time.durations import duration_text
 
 LEFT: Final = 0
 RIGHT: Final = 1
@@ -135,7 +137,9 @@ class Layout:
 def check_kind(kind: str, allowed: Sequence[str] = KINDS) -> None:
     """Refuse a kind that the join does not have."""
     if kind not in allowed:
-        raise JoinOptionError(f"a join of the kind {kind!r}", hint=f"take one of {list(allowed)}")
+        raise JoinOptionError(
+            f"this join cannot be {kind!r}", hint=f"take how= one of: {', '.join(allowed)}"
+        )
 
 
 def outer_sides(kind: str) -> tuple[bool, bool]:
@@ -166,7 +170,7 @@ class TooLate(NamedTuple):
     @property
     def parameters(self) -> dict[str, object]:
         """What must stay the same for as long as a state lives."""
-        return {"patience in us": self.until_us}
+        return {"results are corrected for": duration_text(self.until_us)}
 
     def late(self, which: int, rows: pa.Table, previous: int | None) -> tuple[Bools, Int64s]:
         """Tell which rows are dropped, and by how much they are behind the watermark."""
@@ -214,11 +218,7 @@ def weights_of(rows: pa.Table) -> Int64s:
 def check_plain(rows: pa.Table, side: str) -> None:
     """Refuse rows that take others back: a stream of events has none."""
     if (weights_of(rows) < 0).any():
-        raise RetractedInputError(
-            f"the {side} side of a join of streams takes rows back",
-            hint="give it plain events: before a join, late data can be dropped or diverted, but "
-            "not corrected",
-        )
+        raise retracted(f"the {side} side of a join of streams")
 
 
 def taken(table: pa.Table, rows: Int64s) -> pa.Table:

@@ -14,7 +14,6 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater.base.spelling import suggestion
 from headwater.streams.formats.types import quoted
 from headwater.streams.joins.errors import JoinColumnError
 from headwater.streams.kernel.changes import (
@@ -24,11 +23,13 @@ from headwater.streams.kernel.changes import (
     key_metadata,
     kind_of,
     primary_key,
+    refuse_retracted,
     weight_of,
 )
 from headwater.streams.kernel.operator import VERSION, value_name
 from headwater.streams.kernel.packing import key_name
 from headwater.streams.kernel.plan import Prepared, prepare
+from headwater.streams.naming import no_column
 from headwater.streams.time.clocks import CLOCK, HIDDEN
 from headwater.streams.time.durations import Duration, duration_us
 
@@ -141,6 +142,7 @@ def result(
     *,
     times: AbstractSet[str] = frozenset(),
     key: Sequence[str] = (),
+    retracts: bool = False,
 ) -> DataFrame:
     """Give what an operator gives the names that people know.
 
@@ -149,6 +151,7 @@ def result(
         both: The sides.
         times: The columns that a window may go by.
         key: The columns that tell the rows of the result apart, if they are known.
+        retracts: Whether rows may be taken back.
     """
     left, right = both
     columns = {name: key_name(number) for number, name in enumerate(left.names)}
@@ -162,7 +165,7 @@ def result(
             metadata |= clock
         renamed = F.col(inner)
         chosen.append(renamed.alias(name, metadata=metadata) if metadata else renamed.alias(name))
-    return given.select(*chosen, *change_columns())
+    return given.select(*chosen, *change_columns(retracts=retracts))
 
 
 def table_key(side: Side, said: str | Sequence[str] | None, argument: str) -> tuple[str, ...]:
@@ -216,12 +219,14 @@ def check_joined_by_key(side: Side) -> None:
         )
 
 
-def check_is_no_table(side: Side) -> None:
-    """Refuse a table where rows are taken for events.
+def check_is_events(side: Side) -> None:
+    """Refuse a table, and rows that may be taken back, where rows are taken for events.
 
     Raises:
         JoinColumnError: The side is a table.
+        RetractionError: Its rows may be taken back.
     """
+    refuse_retracted(side.frame, f"the {side.name} side of this join")
     if side.kind is Kind.TABLE:
         raise JoinColumnError(
             f"the {side.name} side is a table, and this join takes events",
@@ -293,7 +298,4 @@ def _is_sources(frame: DataFrame, column: str) -> bool:
 def _check_there(side: str, frame: DataFrame, columns: Sequence[str]) -> None:
     for column in columns:
         if column not in frame.columns:
-            raise JoinColumnError(
-                f"the {side} side has no column {column!r}" + suggestion(column, frame.columns),
-                hint=f"columns are: {', '.join(frame.columns)}",
-            )
+            raise no_column(JoinColumnError, column, frame.columns, where=f"the {side} side has")

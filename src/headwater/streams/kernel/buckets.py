@@ -1,8 +1,8 @@
 """Into which bucket a key falls, and which task has it.
 
-This file alone decides both. Spark hands groups to tasks by a hash of their own, so that the
-numbers 0 to 63 would fall on them like dice: some tasks get twice the work of others. The numbers
-of our buckets are chosen so that this hash spreads them evenly.
+This file alone decides both, and how many buckets there may be. Spark hands groups to tasks by a
+hash of their own, so that the numbers 0 to 63 would fall on them like dice: some tasks get twice
+the work of others. The numbers of our buckets are chosen so that this hash spreads them evenly.
 """
 
 import functools
@@ -10,11 +10,26 @@ from typing import Final
 
 import numpy as np
 
+from headwater.streams.kernel.errors import BucketCountError
+
 DEFAULT_BUCKETS: Final = 64
 """Enough for 64 cores to work on one operator; each costs a few calls a batch."""
 
 _MASK: Final = 0xFFFFFFFF
 _SPARKS_SEED: Final = 42
+
+
+def check_buckets(buckets: object) -> None:
+    """Refuse a number of buckets by which no key would have one.
+
+    Raises:
+        BucketCountError: It is no number, or less than 1.
+    """
+    if not isinstance(buckets, int) or isinstance(buckets, bool) or buckets < 1:
+        raise BucketCountError(
+            f"state cannot be cut into {buckets!r} buckets",
+            hint=f"take a whole number from 1 on, or leave it out: {DEFAULT_BUCKETS}",
+        )
 
 
 def bucket_of(hashes: np.ndarray, buckets: int) -> np.ndarray:

@@ -12,8 +12,9 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headwater.streams.kernel.errors import retracted
 from headwater.streams.kernel.operator import VERSION, WEIGHT
-from headwater.streams.time.clocks import FAULT, HIDDEN
+from headwater.streams.time.clocks import FAULT, HIDDEN, hidden_names
 
 OP: Final = "op"
 
@@ -25,8 +26,9 @@ DELETE: Final = "delete"
 _IS_TABLE: Final = "headwater.table"
 _KEY_PART: Final = "headwater.key"
 _KEY_PARTS: Final = "headwater.keys"
-"""What metadata says: of `op`, that it is a table's; of a column, which part of the key it is, and
-of how many."""
+_RETRACTS: Final = "headwater.retracts"
+"""What metadata says: of `op`, that it is a table's, and that rows may be taken back; of a column,
+which part of the key it is, and of how many."""
 
 
 class Kind(Enum):
@@ -43,7 +45,7 @@ def kind_of(frame: DataFrame) -> Kind:
         return Kind.EVENTS
     if frame.schema[OP].metadata.get(_IS_TABLE):
         return Kind.TABLE
-    is_given = HIDDEN in frame.columns and FAULT not in frame.select(f"{HIDDEN}.*").columns
+    is_given = HIDDEN in frame.columns and FAULT not in hidden_names(frame)
     return Kind.CHANGES if is_given and VERSION in frame.columns else Kind.EVENTS
 
 
@@ -55,10 +57,30 @@ def weight_of(kind: Kind) -> Column | None:
     return F.when(back, F.lit(-1)).otherwise(F.lit(1))
 
 
-def change_columns() -> list[Column]:
-    """Return the columns `op`, `version` and the hidden one, of what an operator gives."""
+def change_columns(*, retracts: bool) -> list[Column]:
+    """Return the columns `op`, `version` and the hidden one, of what an operator gives.
+
+    Args:
+        retracts: Whether it may take rows back; else all that it gives is final.
+    """
     op = F.when(F.col(WEIGHT) > 0, F.lit(INSERT)).otherwise(F.lit(RETRACT))
-    return [op.alias(OP), F.col(VERSION), F.col(HIDDEN)]
+    named = op.alias(OP, metadata={_RETRACTS: True}) if retracts else op.alias(OP)
+    return [named, F.col(VERSION), F.col(HIDDEN)]
+
+
+def refuse_retracted(frame: DataFrame, who: str, *, hint: str = "") -> None:
+    """Refuse rows of which it is known that some may be taken back, where none can be.
+
+    Args:
+        frame: The rows; those of an operator that does so, as far as they still say it.
+        who: Who cannot.
+        hint: What to do besides.
+
+    Raises:
+        RetractionError: They are such rows.
+    """
+    if kind_of(frame) is Kind.CHANGES and frame.schema[OP].metadata.get(_RETRACTS):
+        raise retracted(who, hint)
 
 
 def table_op(is_delete: Column) -> Column:

@@ -34,5 +34,28 @@ class RowOriginError(HeadwaterError):
     """Rows of which it is not known any more where they come from."""
 
 
+class BucketCountError(HeadwaterError):
+    """A number of buckets that state cannot be cut into."""
+
+
+class RetractionError(HeadwaterError):
+    """A row is taken back where only plain streams are understood, or one that is not there."""
+
+
 class OwnOperatorError(HeadwaterError):
     """An operator of one's own that does not keep to what was asked of it."""
+
+
+def retracted(who: str, hint: str = "") -> RetractionError:
+    """Return the error for rows that are taken back where none can be.
+
+    Args:
+        who: Who cannot take them back, as people call it.
+        hint: What to do, if not the same as everywhere.
+    """
+    return RetractionError(
+        f"{who} is given rows that are taken back, and cannot take anything back",
+        hint=hint
+        or "let what stands before it give final rows: a window with late=hf.drop() or "
+        "late=hf.divert(topic); hf.aggregate, hf.top and hf.join_tables take changes",
+    )

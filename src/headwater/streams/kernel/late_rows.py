@@ -31,7 +31,7 @@ class Judge(Protocol):
         """What must stay the same for as long as a state lives."""
 
     def late(self, which: int, rows: pa.Table, previous: int | None) -> tuple[Bools, Int64s]:
-        """Tell which rows of an input are lost, and by how many microseconds they came too late.
+        """Tell which rows of an input are lost, and by how many microseconds: in its own way.
 
         Rows without a time are late by nothing, where the operator cannot do without.
         """

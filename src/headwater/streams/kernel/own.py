@@ -56,6 +56,28 @@ class OwnOperator(Protocol):
         """Take a batch in: return the next state, and the rows that come out."""
 
 
+def check_own(operator: object) -> None:
+    """Refuse what is no operator.
+
+    Raises:
+        OwnOperatorError: It lacks what an operator has.
+    """
+    if isinstance(operator, type):
+        raise OwnOperatorError(
+            f"{operator.__name__} is a class, and an object of it is wanted",
+            hint=f"make one: {operator.__name__}()",
+        )
+    for wanted in ("state", "output", "step"):
+        found = getattr(operator, wanted, None)
+        is_right = callable(found) if wanted == "step" else isinstance(found, pa.Schema)
+        if not is_right:
+            what = "no" if found is None else f"{found!r} as its"
+            raise OwnOperatorError(
+                f"{type(operator).__name__} has {what} `{wanted}`",
+                hint="it needs two Arrow schemas, state and output, and a function step",
+            )
+
+
 class Adapted:
     """An operator of one's own as the kernel runs it."""
 
@@ -89,7 +111,7 @@ class Adapted:
     @property
     def parameters(self) -> dict[str, object]:
         """What must stay the same for as long as a state lives."""
-        return {"kind": type(self._own).__name__, "state": str(self._own.state)}
+        return {"class": type(self._own).__name__, "columns of its state": _listed(self._own.state)}
 
     def start(self) -> State:
         """Return a state without rows."""
@@ -104,7 +126,13 @@ class Adapted:
         rows = inputs[0].select(self.inputs[0].names).rename_columns(self._names)
         held = state.tables[_ROWS].scan()
         held = held.select(held.column_names[2:]).rename_columns(self._own.state.names)
-        new_state, given = self._own.step(held, rows, time.now)
+        stepped: object = self._own.step(held, rows, time.now)
+        if not isinstance(stepped, tuple | list) or len(stepped) != 2:
+            raise OwnOperatorError(
+                f"{type(self._own).__name__}.step gave a {type(stepped).__name__}, not two tables",
+                hint="return the next state and what comes out, as in `return state, rows`",
+            )
+        new_state, given = stepped
         new_state = self._checked(new_state, self._own.state, "state")
         given = self._checked(given, self._own.output, "output")
         return Step(self._kept(new_state), self._given(given))
@@ -121,7 +149,7 @@ class Adapted:
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise OwnOperatorError(
                 f"{type(self._own).__name__}.step gave as its {what} other types: {error}",
-                hint=f"it should be: {', '.join(f'{each.name} {each.type}' for each in wanted)}",
+                hint=f"it should be: {_listed(wanted)}",
             ) from error
 
     def _kept(self, rows: pa.Table) -> State:
@@ -151,3 +179,7 @@ class Adapted:
         }
         values = dict(zip(self.output.names, rows.columns, strict=True))
         return pa.table(head | values).combine_chunks()
+
+
+def _listed(columns: pa.Schema) -> str:
+    return ", ".join(f"{each.name} {each.type}" for each in columns)

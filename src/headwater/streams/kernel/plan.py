@@ -15,11 +15,10 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructType
 
 from headwater.streams.errors import hints_shown
 from headwater.streams.formats.letters import LATE_COUNTS, LATE_EVENTS
-from headwater.streams.kernel.buckets import bucket_ids
+from headwater.streams.kernel.buckets import bucket_ids, check_buckets
 from headwater.streams.kernel.errors import RowOriginError, StateStoreError
 from headwater.streams.kernel.keys import check_key_type
 from headwater.streams.kernel.operator import (
@@ -46,9 +45,11 @@ from headwater.streams.time.clocks import (
     FAULT,
     HIDDEN,
     Clock,
+    check_hidden,
     clock_frame,
     clock_of,
     columns_of,
+    hidden_names,
     merged,
     reattach,
     reporter_of,
@@ -140,7 +141,9 @@ def prepare(
     Raises:
         WatermarkMissingError: It needs one, and there is none.
         RowOriginError: Nobody can say where the rows come from.
+        WatermarkError: They have a column of their own that is called like the hidden one.
     """
+    check_hidden(frame)
     clock = clock_of(frame) if needs_time or _has_clock(frame) else None
     chosen = [column.alias(key_name(number)) for number, column in enumerate(keys.values())]
     chosen += _origin(frame, time)
@@ -197,7 +200,12 @@ def apply(
     Returns:
         A DataFrame with the keys (`k0`, ...), `weight`, `version`, the operator's values (`c0`,
         ...) and the hidden column.
+
+    Raises:
+        BucketCountError: State cannot be cut like that.
+        StateStoreError: The session's store cannot hold it.
     """
+    check_buckets(buckets)
     session = inputs[0].frame.sparkSession
     _check_store(session)
     marks = len(inputs) > 1
@@ -241,14 +249,6 @@ def _check_store(session: SparkSession) -> None:
             "state is kept in RocksDB, and this session has another store for it",
             hint=f'use hw.session(), or set {_STORE} to "{_ROCKSDB}" before the query starts',
         )
-
-
-def hidden_names(frame: DataFrame) -> list[str]:
-    """Return the fields of the hidden column; none where there is no such column."""
-    if HIDDEN not in frame.columns:
-        return []
-    hidden = frame.schema[HIDDEN].dataType
-    return hidden.names if isinstance(hidden, StructType) else []
 
 
 def _has_clock(frame: DataFrame) -> bool:
@@ -400,16 +400,21 @@ def fingerprint(
 ) -> dict[str, str]:
     """Write down what a state depends on, in words for whoever changed it."""
     found = {"operator": type(operator).__name__, "number of buckets": str(buckets)}
-    found |= {f"its {name}": json.dumps(value) for name, value in operator.parameters.items()}
+    found |= {name: _worded(value) for name, value in operator.parameters.items()}
     keys = zip(inputs[0].key_names, inputs[0].key_types, strict=True)
     for number, (name, key_type) in enumerate(keys, start=1):
-        found[f"key {number}"] = f"{name}: {key_type}"
+        found[f"key {number}"] = f"{name} ({key_type})"
     found |= {f"result {number}": name for number, name in enumerate(names, start=1)}
     for which, each in enumerate(inputs):
         side = f" of input {which + 1}" if len(inputs) > 1 else ""
         for number, field in enumerate(each.values):
             found[f"value {number + 1}{side}"] = str(field.type)
     return found
+
+
+def _worded(value: object) -> str:
+    """Return what an operator depends on, as it says it, or as JSON."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _without_nullability(schema: pa.Schema) -> pa.Schema:

@@ -204,7 +204,7 @@ class _InSpark(ChunkStore):
         if found is None:
             raise StateMismatchError(
                 f"a part of the state is missing from the checkpoint: chunk {name}",
-                hint="start the query with a new checkpoint, and let it read its topics again",
+                hint="begin anew with a new checkpointLocation, and let it read its topics again",
             )
         return pa.py_buffer(found[0])
 
@@ -239,12 +239,12 @@ def _numbered(rows: pa.Table, bucket: int, given: int) -> pa.Table:
 
 def _check_fingerprint(made_by: Mapping[str, str], now: Mapping[str, str]) -> None:
     changed = [
-        f"{what} was {made_by.get(what, 'not there')}, and is now {now.get(what, 'not there')}"
+        f"{what}: {made_by.get(what, 'none')} became {now.get(what, 'none')}"
         for what in sorted({*made_by, *now})
         if made_by.get(what) != now.get(what)
     ]
     if changed:
         raise StateMismatchError(
             f"the checkpoint has the state of another operator: {'; '.join(changed)}",
-            hint="change it back, or start the query with a new checkpoint",
+            hint="change it back, or begin anew without the state: with a new checkpointLocation",
         )

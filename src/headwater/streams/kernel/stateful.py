@@ -13,8 +13,9 @@ from headwater.streams.formats.types import quoted
 from headwater.streams.kernel.buckets import DEFAULT_BUCKETS
 from headwater.streams.kernel.errors import OwnOperatorError
 from headwater.streams.kernel.operator import value_name
-from headwater.streams.kernel.own import Adapted, OwnOperator
+from headwater.streams.kernel.own import Adapted, OwnOperator, check_own
 from headwater.streams.kernel.plan import apply, prepare
+from headwater.streams.naming import no_column
 from headwater.streams.time.clocks import HIDDEN
 from headwater.streams.time.durations import Duration, duration_us
 
@@ -22,7 +23,7 @@ from headwater.streams.time.durations import Duration, duration_us
 def stateful(
     operator: OwnOperator,
     *,
-    by: Sequence[str],
+    by: str | Sequence[str],
     columns: Sequence[str] | None = None,
     time: str | None = None,
     hold: Duration = "0 seconds",
@@ -40,19 +41,17 @@ def stateful(
         buckets: Into how many parts the state is cut; for as long as the checkpoint lives.
 
     Raises:
-        OwnOperatorError: It lacks what an operator has, or a column is not there.
+        OwnOperatorError: It lacks what an operator has; from the function: a column is not there.
     """
     with hints_shown():
-        for wanted in ("state", "output", "step"):
-            if not hasattr(operator, wanted):
-                raise OwnOperatorError(
-                    f"{operator!r} has no `{wanted}`",
-                    hint="it needs two Arrow schemas, state and output, and a function step",
-                )
+        check_own(operator)
         if time is not None and time not in operator.output.names:
-            raise OwnOperatorError(
-                f"the output has no column {time!r} for the time",
-                hint=f"it has: {', '.join(operator.output.names)}",
+            raise no_column(
+                OwnOperatorError,
+                time,
+                operator.output.names,
+                where="the output has",
+                why=" for the time",
             )
         hold_us = duration_us(hold, "hold")
 
@@ -60,12 +59,11 @@ def stateful(
         with hints_shown():
             given = [name for name in rows.columns if name != HIDDEN]
             names = list(given if columns is None else columns)
-            missing = [name for name in (*by, *names) if name not in given]
-            if missing:
-                raise OwnOperatorError(
-                    f"there is no column {missing[0]!r}", hint=f"there are: {', '.join(given)}"
-                )
-            keys = {name: F.col(quoted(name)) for name in by}
+            key = [by] if isinstance(by, str) else by
+            for name in (*key, *names):
+                if name not in given:
+                    raise no_column(OwnOperatorError, name, given)
+            keys = {name: F.col(quoted(name)) for name in key}
             values = [F.col(quoted(name)) for name in names]
             prepared = prepare(rows, keys, values, needs_time=time is not None)
             adapted = Adapted(operator, names, prepared.values, time=time, hold_us=hold_us)

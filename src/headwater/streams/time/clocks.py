@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from headwater.streams.client_options import client_options
 from headwater.streams.options import bootstrap_of
@@ -44,6 +45,10 @@ FAULT: Final = "fault"
 CLOCK: Final = "headwater.clock"
 HOLD: Final = "headwater.hold_us"
 """What the metadata of the hidden column says: names with commas between, and microseconds."""
+
+
+_ORIGIN: Final = frozenset({"partition", "offset", "time"})
+"""What it has, whoever has made it."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +142,14 @@ def _is_of_session(known: _Kept, rows: DataFrame) -> bool:
     return known.frame.sparkSession is rows.sparkSession
 
 
+def hidden_names(rows: DataFrame) -> list[str]:
+    """Return the fields of the hidden column; none where there is no such column."""
+    if HIDDEN not in rows.columns:
+        return []
+    hidden = rows.schema[HIDDEN].dataType
+    return hidden.names if isinstance(hidden, StructType) else []
+
+
 # --- for operators ------------------------------------------------------------------------------
 
 
@@ -156,6 +169,7 @@ def clock_of(rows: DataFrame) -> Clock:
             "these rows have no watermark",
             hint='say what time is: rows.transform(hf.watermark("COLUMN", "10 seconds"))',
         )
+    check_hidden(rows)
     metadata = rows.schema[HIDDEN].metadata
     names = _names(metadata)
     if not all(name in _kept for name in names):
@@ -168,6 +182,19 @@ def clock_of(rows: DataFrame) -> Clock:
     return clock
 
 
+def check_hidden(rows: DataFrame) -> None:
+    """Refuse rows with a column of their own that has the name of the hidden one.
+
+    Raises:
+        WatermarkError: They have one.
+    """
+    if HIDDEN in rows.columns and not set(hidden_names(rows)) >= _ORIGIN:
+        raise WatermarkError(
+            f"these rows have a column {HIDDEN!r}, which is what hf.watermark calls its own",
+            hint=f'rename yours: withColumnRenamed("{HIDDEN}", "hw")',
+        )
+
+
 def _names(metadata: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(metadata.get(CLOCK, "")).split(","))
 
@@ -175,7 +202,7 @@ def _names(metadata: Mapping[str, Any]) -> tuple[str, ...]:
 def _check_whole(rows: DataFrame, clock: Clock) -> None:
     """Refuse rows that have another clock as well: they came by a union, which keeps one name."""
     known = [_kept[name] for name in clock.names]
-    if FAULT in rows.select(f"{HIDDEN}.*").columns:
+    if FAULT in hidden_names(rows):
         reads = [read for each in known for read in each.spec.sources.reads]
         is_whole = all(read in reads for read in sources_of(rows).reads)
     else:

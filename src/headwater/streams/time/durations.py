@@ -1,7 +1,7 @@
 """How lengths of time are written: `10 seconds`, `1 hour 30 minutes`, or a `timedelta`.
 
-This file alone decides which texts are understood. Months and years are not: they have no fixed
-length.
+This file alone decides which texts are understood, and how a length of time is told to people.
+Months and years are not understood: they have no fixed length.
 """
 
 import datetime as dt
@@ -29,6 +29,9 @@ _UNITS_US: Final = {
     )
     for name in names.split()
 }
+_WRITTEN_US: Final = tuple(
+    (unit, _UNITS_US[unit]) for unit in ("day", "hour", "minute", "second", "ms", "us")
+)
 _WITHOUT_LENGTH: Final = frozenset({"mon", "month", "months", "y", "year", "years"})
 
 
@@ -50,14 +53,38 @@ def duration_us(given: Duration, what: str) -> int:
         raise DurationError(
             f"{what} = {given!r} is no length of time", hint=f'as in {what}="10 seconds"'
         )
-    if not 0 <= length_us <= DURATION_US_MAX:
+    if length_us < 0:
+        raise _negative(given, what)
+    if length_us > DURATION_US_MAX:
         raise DurationError(
             f"{what} = {str(given)!r} is out of bounds", hint="between 0 and 10,000 years"
         )
     return length_us
 
 
+def duration_text(length_us: int) -> str:
+    """Return a length of time as people write it, to the microsecond: "1 hour 30 minutes"."""
+    if length_us < 0:
+        return f"-{duration_text(-length_us)}"
+    parts = []
+    rest_us = length_us
+    for unit, unit_us in _WRITTEN_US:
+        number, rest_us = divmod(rest_us, unit_us)
+        if number:
+            has_plural = number > 1 and len(unit) > 2
+            parts.append(f"{number} {unit}{'s' if has_plural else ''}")
+    return " ".join(parts) or "0 seconds"
+
+
+def _negative(given: Duration, what: str) -> DurationError:
+    return DurationError(
+        f"{what} = {str(given)!r} is negative", hint=f'0 or longer, as in {what}="10 seconds"'
+    )
+
+
 def _read(text: str, what: str) -> int:
+    if text.lstrip().startswith("-"):
+        raise _negative(text, what)
     place, length_us = 0, 0
     while place < len(text):
         part = _PART.match(text, place)

@@ -18,12 +18,20 @@ from typing import Final, Literal
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater.base.spelling import suggestion
 from headwater.streams.client_options import client_options
 from headwater.streams.connecting import connect
 from headwater.streams.errors import hints_shown
 from headwater.streams.formats.types import quoted
-from headwater.streams.time.clocks import FAULT, HIDDEN, ClockSpec, make_clock
+from headwater.streams.naming import no_column
+from headwater.streams.time.clocks import (
+    CLOCK,
+    FAULT,
+    HIDDEN,
+    ClockSpec,
+    check_hidden,
+    hidden_names,
+    make_clock,
+)
 from headwater.streams.time.durations import Duration, duration_us
 from headwater.streams.time.errors import WatermarkError
 from headwater.streams.time.faults import CLAIMED
@@ -132,15 +140,11 @@ def _checked(rows: DataFrame, column: str, *, has_future: bool) -> Sources:
             "these rows do not stream: all of them are there", hint="read with spark.readStream"
         )
     sources = sources_of(rows)
+    check_hidden(rows)
     if HIDDEN in rows.columns:
-        raise WatermarkError(
-            "these rows have a watermark already", hint="leave the second hf.watermark out"
-        )
+        raise _hidden_already(rows)
     if column not in rows.columns:
-        raise WatermarkError(
-            f"there is no column {column!r}" + suggestion(column, rows.columns),
-            hint=f"columns are: {', '.join(rows.columns)}",
-        )
+        raise no_column(WatermarkError, column, rows.columns)
     kind = rows.schema[column].dataType.simpleString()
     if kind != "timestamp":
         made = "F.to_timestamp" if kind == "string" else "a cast"
@@ -155,6 +159,19 @@ def _checked(rows: DataFrame, column: str, *, has_future: bool) -> Sources:
             hint += ", or switch the check of the future off: future=None"
         raise WatermarkError(f"columns of the source were dropped: {', '.join(missing)}", hint=hint)
     return sources
+
+
+def _hidden_already(rows: DataFrame) -> WatermarkError:
+    """Say why rows have the hidden column, and what to do."""
+    if CLOCK not in rows.schema[HIDDEN].metadata:
+        return WatermarkError(
+            "these rows come of an operator that was given no watermark",
+            hint="put hf.watermark in front of it, behind the source",
+        )
+    hint = "leave the second hf.watermark out"
+    if FAULT not in hidden_names(rows):
+        hint += '; the time of what hf.stateful gives is named there: hf.stateful(..., time="at")'
+    return WatermarkError("these rows have a watermark already", hint=hint)
 
 
 def _check_end(sources: Sources) -> None:

@@ -59,5 +59,5 @@ def aggregation(
     if column is None and name != "count":
         raise AggregateTypeError(f"{name} needs a column")
     given = "".join(f", {option}={options[option]}" for option in sorted(options))
-    label = f"{name} of {column}: {kind}{given}"
+    label = name if column is None else f"{name} of {column} ({kind}{given})"
     return Aggregation(_MAKERS[name](kind, **options), name, column, label)

@@ -25,6 +25,7 @@ from headwater.streams.kernel.grouping import group
 from headwater.streams.kernel.operator import KEY, TIME, Step, Time
 from headwater.streams.kernel.state import State
 from headwater.streams.kernel.table import Table
+from headwater.streams.time.durations import duration_text
 from headwater.streams.windows.aggregation import Aggregation, Aggregations
 from headwater.streams.windows.combining import combined, combined_rows, late_events, late_rows
 from headwater.streams.windows.lateness import Drop, Lateness
@@ -97,13 +98,9 @@ class AlignedWindows:
     def parameters(self) -> dict[str, object]:
         """What must stay the same for as long as a state lives."""
         return {
-            "windows": [
-                self._windows.length_us,
-                self._windows.slide_us,
-                self._windows.offset_us % self._windows.slide_us,
-            ],
-            "aggregates": self._aggregations.labels,
-            "patience in us": self._until_us,
+            "windows": str(self._windows),
+            "aggregates": " and ".join(self._aggregations.labels),
+            "results are corrected for": duration_text(self._until_us),
         }
 
     def start(self) -> State:
@@ -128,9 +125,9 @@ class AlignedWindows:
         rows: pa.Table,
         previous: int | None,
     ) -> tuple[Bools, Int64s]:
-        """Tell which rows come when all their windows are closed for good, and by how much."""
+        """Tell which rows come when all their windows are closed for good, and since when."""
         return late_rows(
-            rows, previous, lambda times: self._windows.last_ends(times) + self._until_us - 1
+            rows, previous, lambda times: self._windows.last_ends(times) + self._until_us
         )
 
     def step(self, state: State, inputs: Sequence[pa.Table], time: Time) -> Step:

@@ -45,8 +45,10 @@ def asked_windows(
     named = [name for name, value in given.items() if value is not None]
     if len(named) != 1:
         raise WindowSettingError(
-            f"a window is one of three, and here are {' and '.join(named) or 'none'}",
-            hint='as in hf.window("at", "1 minute", ...), session="30 minutes" or sliding="1 hour"',
+            f"a window has a length, a session or a sliding, and here are "
+            f"{' and '.join(named) or 'none'}",
+            hint='one of hf.window("at", "1 minute"), hf.window("at", "1 hour", every="1 minute"), '
+            'hf.window("at", session="30 minutes") or hf.window("at", sliding="1 hour")',
         )
     start_us = duration_us(start, "start")
     if length is None and (every is not None or start_us):
@@ -57,7 +59,10 @@ def asked_windows(
     if session is not None:
         gap_us = duration_us(session, "session")
         if not gap_us:
-            raise WindowSettingError("sessions need a silence between them, longer than nothing")
+            raise WindowSettingError(
+                "sessions need a silence between them, longer than nothing",
+                hint='as in session="30 minutes"',
+            )
         return Session(gap_us)
     if sliding is not None:
         return Sliding(duration_us(sliding, "sliding"))

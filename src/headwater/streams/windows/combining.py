@@ -30,7 +30,7 @@ def combined(rows: pa.Table, timed_ones: Callable[[pa.Table], pa.Table]) -> pa.T
     Raises:
         RetractionError: One of them takes another back.
     """
-    refuse_retractions(rows)
+    refuse_retractions(rows, "hf.window")
     times = arrays.whole(rows.column(TIME))
     if not times.null_count:
         return timed_ones(rows)
@@ -39,22 +39,22 @@ def combined(rows: pa.Table, timed_ones: Callable[[pa.Table], pa.Table]) -> pa.T
 
 
 def late_rows(
-    rows: pa.Table, previous: int | None, last: Callable[[Int64s], Int64s]
+    rows: pa.Table, previous: int | None, closing: Callable[[Int64s], Int64s]
 ) -> tuple[Bools, Int64s]:
-    """Tell which rows come too late, and by how much; those without a time do, by nothing.
+    """Tell which rows come too late, and for how long they have been; those without a time are.
 
     Args:
         rows: The rows.
         previous: The watermark against which they are late.
-        last: Returns, for their times, up to which watermark they are not.
+        closing: Returns, for their times, the watermark from which on they are.
     """
     times = arrays.whole(rows.column(TIME))
-    mask: Bools = times.is_null().to_numpy(zero_copy_only=False)
-    by_us = np.zeros(len(mask), np.int64)
-    if previous is not None:
-        kept_until = last(arrays.numbers(times, np.int64))
-        by_us = np.where(mask, 0, np.maximum(previous - kept_until, 0))
-    return mask | (by_us > 0), by_us
+    is_timeless: Bools = times.is_null().to_numpy(zero_copy_only=False)
+    if previous is None:
+        return is_timeless, np.zeros(len(is_timeless), np.int64)
+    closings = closing(arrays.numbers(times, np.int64))
+    is_late = ~is_timeless & (closings <= previous)
+    return is_timeless | is_late, np.where(is_late, previous - closings, 0)
 
 
 def late_events(rows: pa.Table, is_late: Bools) -> int:

@@ -25,7 +25,3 @@ class SumOverflowError(HeadwaterError):
 
 class WindowSettingError(HeadwaterError):
     """A window whose length, slide, gap or patience makes no sense."""
-
-
-class RetractionError(HeadwaterError):
-    """A row is taken back where only plain streams are understood."""

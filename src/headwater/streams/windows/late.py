@@ -11,6 +11,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headwater.base.topic_names import maybe_name_problem
 from headwater.streams.errors import hints_shown
 from headwater.streams.formats import letters
 from headwater.streams.formats.batches import ERROR
@@ -18,11 +19,25 @@ from headwater.streams.formats.dead_letters import kept_apart
 from headwater.streams.formats.writing import json_text
 from headwater.streams.kernel.late_rows import Judge, LateRows
 from headwater.streams.kernel.operator import value_name
-from headwater.streams.kernel.plan import apply, hidden_names, prepare
-from headwater.streams.time.clocks import CLOCK, FAULT, HIDDEN, Clock, clock_of, merged
+from headwater.streams.kernel.plan import apply, prepare
+from headwater.streams.naming import no_column
+from headwater.streams.time.clocks import (
+    CLOCK,
+    FAULT,
+    HIDDEN,
+    Clock,
+    clock_of,
+    hidden_names,
+    merged,
+)
 from headwater.streams.time.durations import Duration, duration_us
 from headwater.streams.windows.errors import WindowSettingError
 from headwater.streams.windows.lateness import Correct, Drop, Lateness
+
+BEHIND: Final = "%.6f s behind the watermark"
+CLOSED: Final = "its window closed %.6f s ago"
+"""How it is told by how much an event is late, where that is its own distance from the watermark,
+and where it is that of the window that it belongs to."""
 
 _HEADERS: Final = "array<struct<key: string, value: binary>>"
 
@@ -50,7 +65,17 @@ def divert(topic: str) -> Late:
 
     `hw.pipeline(...).to(...)` writes them beside its rows, in the same transaction;
     `hf.with_dead_letters` does it where a query is written by hand.
+
+    Raises:
+        WindowSettingError: No topic can have this name.
     """
+    with hints_shown():
+        problem = maybe_name_problem(topic)
+        if problem is not None:
+            raise WindowSettingError(
+                f"hf.divert({topic!r}) names no topic: {problem}",
+                hint="use letters, digits, dots, underscores and hyphens",
+            )
     return Late(topic=topic)
 
 
@@ -60,8 +85,14 @@ def correct(until: Duration, beyond: Late | None = None) -> Late:
     Args:
         until: How far the watermark may be past the end of a window for it to be corrected.
         beyond: What becomes of events that are later still: `hf.drop()` or `hf.divert(topic)`.
+
+    Raises:
+        WindowSettingError: It makes no sense.
+        DurationError: `until` is no length of time.
     """
     with hints_shown():
+        if beyond is not None:
+            check_late(beyond, "beyond")
         rule = Correct(duration_us(until, "until"))
         if beyond is not None and beyond.rule != Drop():
             raise WindowSettingError(
@@ -69,6 +100,20 @@ def correct(until: Duration, beyond: Late | None = None) -> Late:
                 hint="beyond=hf.drop() or beyond=hf.divert(topic)",
             )
     return Late(rule, None if beyond is None else beyond.topic)
+
+
+def check_late(late: object, argument: str = "late") -> None:
+    """Refuse what does not say what becomes of late events.
+
+    Raises:
+        WindowSettingError: It does not.
+    """
+    if not isinstance(late, Late):
+        raise WindowSettingError(
+            f"{argument} = {late!r} does not say what becomes of late events",
+            hint=f'as in {argument}=hf.drop() or {argument}=hf.divert("TOPIC")'
+            + (' or late=hf.correct("1 hour")' if argument == "late" else ""),
+        )
 
 
 def check_time(rows: DataFrame, time: str) -> None:
@@ -86,11 +131,18 @@ def check_time(rows: DataFrame, time: str) -> None:
         for field in rows.schema
         if field.metadata.get(CLOCK) == clock.metadata()[CLOCK] and field.name != HIDDEN
     ]
-    what = f"{time!r} is not what" if time in rows.columns else f"there is no column {time!r}, and"
-    raise WindowSettingError(
-        f"{what} the watermark goes by",
-        hint=f"use {' or '.join(map(repr, known)) or 'hf.watermark'}",
-    )
+    if time not in rows.columns and known:
+        raise no_column(WindowSettingError, time, known, why=" that the watermark goes by")
+    if known:
+        hint = f"use {' or '.join(map(repr, known))}"
+    elif FAULT in hidden_names(rows):
+        hint = "keep the column that hf.watermark was told as it is"
+    else:
+        hint = (
+            f'if hf.stateful gives them, say which column their time is: time="{time}"; '
+            "what hf.aggregate and hf.top give has none"
+        )
+    raise WindowSettingError(f"{time!r} is not what the watermark of these rows goes by", hint=hint)
 
 
 def time_us(rows: DataFrame, time: str) -> Column | None:
@@ -106,6 +158,7 @@ def keep_late_rows(
     topic: str,
     *,
     time: str,
+    said: str,
     counts: str,
     buckets: int,
 ) -> None:
@@ -117,10 +170,12 @@ def keep_late_rows(
         operator: It.
         topic: Where late rows go.
         time: By which column it has its time.
+        said: How it is told by how much they are late.
         counts: Under which name it counts them.
         buckets: Into how many parts state is cut.
     """
-    found = late_records(rows, keys, operator, time=time_us(rows, time), buckets=buckets)
+    moments = time_us(rows, time)
+    found = late_records(rows, keys, operator, time=moments, said=said, buckets=buckets)
     kept_apart(counts, found, topic)
 
 
@@ -132,6 +187,7 @@ def late_records(
     which: int = 0,
     time: Column | None = None,
     clocks: Sequence[Clock] = (),
+    said: str = BEHIND,
     buckets: int,
 ) -> DataFrame:
     """Return the rows of an input that are late, as the records that they were, and why.
@@ -143,6 +199,7 @@ def late_records(
         which: Of which of the operator's inputs rows are.
         time: When rows were, if not when the hidden column says.
         clocks: By which clocks the operator goes beside that of the rows.
+        said: How it is told by how much they are late: `BEHIND` or `CLOSED`.
         buckets: Into how many parts state is cut.
     """
     record = _record(rows)
@@ -156,9 +213,7 @@ def late_records(
     late_us = F.col(value_name(len(record)))
     why = F.when(
         columns[FAULT].isNotNull(), F.concat(F.lit(f"{letters.NO_TIME}: "), columns[FAULT])
-    ).otherwise(
-        F.format_string(f"{letters.LATE}: %.6f s behind the watermark", late_us / F.lit(1e6))
-    )
+    ).otherwise(F.format_string(f"{letters.LATE}: {said}", late_us / F.lit(1e6)))
     columns = {name: column.alias(name) for name, column in columns.items() if name != FAULT}
     return given.select(*columns.values(), why.alias(ERROR))
 

@@ -7,6 +7,7 @@ are too late even for that are dropped. Whatever is dropped is counted.
 
 from dataclasses import dataclass
 
+from headwater.streams.time.durations import duration_text
 from headwater.streams.windows.errors import WindowSettingError
 
 
@@ -30,7 +31,7 @@ class Correct:
         """Refuse what makes no sense."""
         if self.until_us <= 0:
             raise WindowSettingError(
-                f"results cannot be corrected for {self.until_us} microseconds",
+                f"results cannot be corrected for {duration_text(self.until_us)}",
                 hint="give a time longer than nothing, or drop late rows",
             )
 

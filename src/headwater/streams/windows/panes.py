@@ -24,6 +24,7 @@ import pyarrow as pa
 from headwater.streams.compiled import compiled
 from headwater.streams.kernel.arrays import Int64s
 from headwater.streams.kernel.grouping import group
+from headwater.streams.time.durations import duration_text
 from headwater.streams.windows.errors import WindowSettingError
 
 PANES_MAX: Final = 10_000
@@ -47,18 +48,28 @@ class Windows:
     def __post_init__(self) -> None:
         """Refuse what makes no sense, and what would take for ever."""
         if self.length_us <= 0:
-            raise WindowSettingError(f"a window cannot be {self.length_us} microseconds long")
+            raise WindowSettingError(
+                f"a window cannot be {duration_text(self.length_us)} long",
+                hint="give a length that is longer than nothing",
+            )
         if not 0 < self.slide_us <= self.length_us:
             raise WindowSettingError(
-                f"windows of {self.length_us} microseconds cannot begin every {self.slide_us}",
+                f"windows of {duration_text(self.length_us)} cannot begin every "
+                f"{duration_text(self.slide_us)}",
                 hint="give a slide that is longer than nothing and not longer than the window",
             )
         if self.pane_count > PANES_MAX:
             raise WindowSettingError(
-                f"windows of {self.length_us} microseconds that begin every {self.slide_us} are "
-                f"made of {self.pane_count} pieces each, and {PANES_MAX} are the most",
+                f"windows of {duration_text(self.length_us)} that begin every "
+                f"{duration_text(self.slide_us)} are made of {self.pane_count} pieces each, and "
+                f"{PANES_MAX} are the most",
                 hint="let them begin less often, or ask for sliding windows: every event has one",
             )
+
+    def __str__(self) -> str:
+        """Return what they are, as people say it; windows that are the same say the same."""
+        text = f"{duration_text(self.length_us)} every {duration_text(self.slide_us)}"
+        return f"{text}, {duration_text(self._origin_us)} later" if self._origin_us else text
 
     @property
     def slide_panes(self) -> int:

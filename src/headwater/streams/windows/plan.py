@@ -11,14 +11,21 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater.base.spelling import suggestion
 from headwater.streams.errors import hints_shown
 from headwater.streams.kernel.buckets import DEFAULT_BUCKETS
-from headwater.streams.kernel.changes import OP, Kind, change_columns, kind_of, weight_of
+from headwater.streams.kernel.changes import (
+    OP,
+    Kind,
+    change_columns,
+    kind_of,
+    refuse_retracted,
+    weight_of,
+)
 from headwater.streams.kernel.keys import check_key_type
 from headwater.streams.kernel.operator import VERSION, value_name
 from headwater.streams.kernel.packing import key_name
 from headwater.streams.kernel.plan import Prepared, apply, new_counts, prepare
+from headwater.streams.naming import names_of, no_column
 from headwater.streams.time.clocks import CLOCK, HIDDEN
 from headwater.streams.time.durations import Duration
 from headwater.streams.windows.aggregates import aggregation
@@ -26,7 +33,16 @@ from headwater.streams.windows.aggregation import Aggregation
 from headwater.streams.windows.aligned import AlignedWindows
 from headwater.streams.windows.asked import Asked, Session, Sliding, asked_windows
 from headwater.streams.windows.errors import WindowSettingError
-from headwater.streams.windows.late import Late, check_time, keep_late_rows, time_us
+from headwater.streams.windows.late import (
+    BEHIND,
+    CLOSED,
+    Late,
+    check_late,
+    check_time,
+    keep_late_rows,
+    time_us,
+)
+from headwater.streams.windows.lateness import Drop
 from headwater.streams.windows.measures import Measure, column_asked, column_named
 from headwater.streams.windows.native import native_window
 from headwater.streams.windows.ranking import Order, check_order_type
@@ -43,6 +59,11 @@ WINDOW: Final = "window"
 
 _CHANGE: Final = (OP, VERSION, HIDDEN)
 """What every result has besides."""
+
+_REVERSIBLE_HINT: Final = (
+    "hf.count can, and hf.sum and hf.avg of whole numbers and decimals; or let what stands before "
+    "it give final rows: a window with late=hf.drop()"
+)
 
 _Transform = Callable[[DataFrame], DataFrame]
 
@@ -94,11 +115,24 @@ def window(  # noqa: PLR0913 - what is left out has a meaning
 
     Raises:
         WindowSettingError: The window cannot be. From the function: two columns of the result
-            would have one name.
+            would have one name, or a column is not there.
         WatermarkMissingError: From the function: rows have no watermark.
+        RetractionError: From the function: rows may be taken back.
     """
     _check(measures)
     with hints_shown():
+        _check_arguments(
+            length=length,
+            every=every,
+            start=start,
+            session=session,
+            sliding=sliding,
+            by=by,
+            late=late,
+            engine=engine,
+            buckets=buckets,
+        )
+        check_late(late)
         asked = asked_windows(
             length=length, every=every, start=start, session=session, sliding=sliding
         )
@@ -109,8 +143,10 @@ def window(  # noqa: PLR0913 - what is left out has a meaning
 
     def add(rows: DataFrame) -> DataFrame:
         with hints_shown():
+            refuse_retracted(rows, "hf.window")
             check_time(rows, time)
             keys = _named(rows, by)
+            _check_columns(rows, measures)
             if engine == "spark":
                 _check_names([WINDOW], keys=keys, results=measures)
                 return native_window(rows, time, asked, keys, late, measures)
@@ -139,14 +175,24 @@ def _windowed(
     operator = _operator(asked, aggregations, prepared.values, late, len(passed))
     counts = new_counts(operator)
     if late.topic is not None:
-        keep_late_rows(rows, keys, operator, late.topic, time=time, counts=counts, buckets=buckets)
+        keep_late_rows(
+            rows,
+            keys,
+            operator,
+            late.topic,
+            time=time,
+            said=BEHIND if is_sliding else CLOSED,
+            counts=counts,
+            buckets=buckets,
+        )
     names = [*measures, *passed]
     given = apply(operator, [prepared], buckets=buckets, counts=counts, names=names)
     results = _results(measures, 0 if is_sliding else 2)
+    changes = change_columns(retracts=late.rule != Drop())
     between = [_window_column(given)]
     if is_sliding:
         between = _passed_columns(given, rows, passed, first=len(measures))
-    return given.select(*_key_columns(keys), *between, *results, *change_columns())
+    return given.select(*_key_columns(keys), *between, *results, *changes)
 
 
 def _operator(
@@ -190,8 +236,7 @@ def aggregate(
 
     Rows may be changes themselves, as other functions give them. What is taken back is then taken
     out of the result, by those aggregates that can do so: `hf.count`, and `hf.sum` and `hf.avg` of
-    whole numbers and decimals. With any other among them, the query ends with an error when a row
-    is taken back.
+    whole numbers and decimals. Any other is refused where rows may be taken back.
 
     Args:
         by: The columns whose values make a group; none: all rows are one. As in Spark's `groupBy`,
@@ -201,26 +246,35 @@ def aggregate(
 
     Raises:
         WindowSettingError: There is nothing to compute. From the function: two columns of the
-            result would have one name.
+            result would have one name, or a column is not there.
+        RetractionError: From the function: rows may be taken back, and a measure cannot do that.
     """
     _check(measures)
+    with hints_shown():
+        _check_arguments(by=by, buckets=buckets)
 
     def add(rows: DataFrame) -> DataFrame:
         with hints_shown():
             keys = _named(rows, by)
             _check_names(_CHANGE, keys=keys, results=measures)
+            _check_columns(rows, measures)
             weight = _weight(rows)
             arguments = _arguments(measures)
             prepared = prepare(rows, keys, arguments, weight=weight, needs_time=False)
             aggregations = _aggregations(measures, prepared)
             found = [maybe_reversible(each) for each in aggregations]
+            for name, each in zip(measures, found, strict=True):
+                if each is None:
+                    who = f"{name}=hf.{measures[name].name}(...) of hf.aggregate"
+                    refuse_retracted(rows, who, hint=_REVERSIBLE_HINT)
             reversible = [each for each in found if each is not None]
             retracts = weight is not None and len(reversible) == len(aggregations)
             operator = RunningGroups(
                 reversible if retracts else aggregations, prepared.values, retracts=retracts
             )
             given = apply(operator, [prepared], buckets=buckets, names=list(measures))
-            return given.select(*_key_columns(keys), *_results(measures, 0), *change_columns())
+            changes = change_columns(retracts=True)
+            return given.select(*_key_columns(keys), *_results(measures, 0), *changes)
 
     return add
 
@@ -283,7 +337,7 @@ def top(
             names = [*passed, *ranks]
             given = apply(operator, [prepared], buckets=buckets, names=names)
             chosen = [F.col(value_name(number)).alias(name) for number, name in enumerate(names)]
-            return given.select(*_key_columns(keys), *chosen, *change_columns())
+            return given.select(*_key_columns(keys), *chosen, *change_columns(retracts=True))
 
     return add
 
@@ -297,11 +351,7 @@ def _orders(order: str | Sequence[str], types: Mapping[str, pa.DataType]) -> lis
         if direction.lower() not in {"asc", "desc"}:
             name, direction = text, "asc"
         if name not in types:
-            raise WindowSettingError(
-                f"rows are to be ordered by {name!r}, and there is no such column but for keys"
-                + suggestion(name, columns),
-                hint=f"columns are: {', '.join(columns)}",
-            )
+            raise no_column(WindowSettingError, name, columns, why=" beside keys to order rows by")
         check_order_type(name, types[name])
         found.append(Order(value_name(columns.index(name)), direction.lower() == "desc"))
     return found
@@ -358,12 +408,29 @@ def _check(measures: Mapping[str, Measure]) -> None:
                 )
 
 
+def _check_arguments(**given: object) -> None:
+    """Refuse a measure under a name that means something else here."""
+    for name, value in given.items():
+        if isinstance(value, Measure):
+            raise WindowSettingError(
+                f"{name} is an argument of this function, and cannot be what a measure is called",
+                hint=f"call it otherwise, such as {name}_1",
+            )
+
+
+def _check_columns(rows: DataFrame, measures: Mapping[str, Measure]) -> None:
+    """Refuse measures of columns that are not there."""
+    for name, measure in measures.items():
+        if measure.column is not None:
+            names_of(rows, [measure.column], WindowSettingError, why=f" for {name}=")
+
+
 def _named(rows: DataFrame, columns: "Sequence[ColumnOrName]") -> dict[str, Column]:
     """Return columns by the names that they have in the result."""
     if isinstance(columns, str):
         columns = [columns]
     found = list(map(column_asked, columns))
-    names = rows.select(*found).columns
+    names = names_of(rows, found, WindowSettingError, why=" for by=")
     _check_names([], keys=names)
     return dict(zip(names, found, strict=True))
 

@@ -14,9 +14,10 @@ import pyarrow as pa
 
 from headwater.streams.kernel import arrays
 from headwater.streams.kernel.arrays import Int64s
+from headwater.streams.kernel.errors import retracted
 from headwater.streams.kernel.grouping import hashes
 from headwater.streams.kernel.operator import KEY, TIME, VERSION, WEIGHT
-from headwater.streams.windows.errors import RetractionError, SumOverflowError
+from headwater.streams.windows.errors import SumOverflowError
 
 INSERT: Final = 1
 RETRACT: Final = -1
@@ -78,8 +79,12 @@ def canonical_order(keys: pa.Array) -> Int64s:
     return order
 
 
-def refuse_retractions(rows: pa.Table) -> None:
+def refuse_retractions(rows: pa.Table, who: str) -> None:
     """Refuse rows that take others back: aggregates cannot forget.
+
+    Args:
+        rows: All rows.
+        who: To whom they are given, as people call it.
 
     Raises:
         RetractionError: There is one.
@@ -88,10 +93,7 @@ def refuse_retractions(rows: pa.Table) -> None:
         return
     weights = arrays.numbers(arrays.whole(rows.column(WEIGHT)), np.int8)
     if (weights != INSERT).any():
-        raise RetractionError(
-            "a window was given a row that takes another back",
-            hint="let the operator before it drop late rows instead of correcting results",
-        )
+        raise retracted(who)
 
 
 @contextmanager

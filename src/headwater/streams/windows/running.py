@@ -19,13 +19,13 @@ import pyarrow as pa
 
 from headwater.streams.kernel import arrays
 from headwater.streams.kernel.arrays import Bools, Int64s
+from headwater.streams.kernel.errors import RetractionError
 from headwater.streams.kernel.grouping import group
 from headwater.streams.kernel.operator import KEY, OFFSET, PARTITION, TOPIC, WEIGHT, Step, Time
 from headwater.streams.kernel.state import State
 from headwater.streams.kernel.table import Table
 from headwater.streams.windows.aggregates import aggregation
 from headwater.streams.windows.aggregation import Aggregation, Aggregations
-from headwater.streams.windows.errors import RetractionError
 from headwater.streams.windows.results import (
     INSERT,
     RETRACT,
@@ -70,7 +70,7 @@ class RunningGroups:
     def parameters(self) -> dict[str, object]:
         """What must stay the same for as long as a state lives."""
         return {
-            "aggregates": self._aggregations.labels,
+            "aggregates": " and ".join(self._aggregations.labels),
             "input": "changes" if self._retracts else "events",
         }
 
@@ -81,7 +81,7 @@ class RunningGroups:
     def combine(self, which: int, rows: pa.Table) -> pa.Table:  # noqa: ARG002 - there is but one
         """Aggregate rows by key."""
         if not self._retracts:
-            refuse_retractions(rows)
+            refuse_retractions(rows, "hf.aggregate of such measures")
             return self._combined(rows)
         weights = arrays.numbers(arrays.whole(rows.column(WEIGHT)), np.int8)
         come = self._combined(rows.filter(pa.array(weights > 0)))

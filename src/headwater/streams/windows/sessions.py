@@ -30,6 +30,7 @@ from headwater.streams.kernel.grouping import group
 from headwater.streams.kernel.operator import KEY, TIME, Step, Time
 from headwater.streams.kernel.state import State
 from headwater.streams.kernel.table import Table
+from headwater.streams.time.durations import duration_text
 from headwater.streams.windows.agenda import DUE, Agenda
 from headwater.streams.windows.aggregation import Aggregation, Aggregations
 from headwater.streams.windows.combining import combined, combined_rows, late_events, late_rows
@@ -106,9 +107,9 @@ class SessionWindows:
     def parameters(self) -> dict[str, object]:
         """What must stay the same for as long as a state lives."""
         return {
-            "gap": self._gap_us,
-            "aggregates": self._aggregations.labels,
-            "patience in us": self._until_us,
+            "silence between sessions": duration_text(self._gap_us),
+            "aggregates": " and ".join(self._aggregations.labels),
+            "results are corrected for": duration_text(self._until_us),
         }
 
     def start(self) -> State:
@@ -137,10 +138,9 @@ class SessionWindows:
         rows: pa.Table,
         previous: int | None,
     ) -> tuple[Bools, Int64s]:
-        """Tell which rows come when nothing that they could belong to is kept, and by how much."""
-        return late_rows(
-            rows, previous, lambda times: self._slots(times) + self._gap_us + self._until_us
-        )
+        """Tell which rows come when nothing that they could belong to is kept, and since when."""
+        kept_us = self._gap_us + self._until_us + 1
+        return late_rows(rows, previous, lambda times: self._slots(times) + kept_us)
 
     def _slots(self, times: Int64s) -> Int64s:
         return times // self._slot_us * self._slot_us

@@ -40,6 +40,7 @@ from headwater.streams.kernel.operator import (
 )
 from headwater.streams.kernel.state import State
 from headwater.streams.kernel.table import Table
+from headwater.streams.time.durations import duration_text
 from headwater.streams.windows.agenda import DUE, Agenda
 from headwater.streams.windows.aggregation import Aggregation, Aggregations
 from headwater.streams.windows.combining import late_events, late_rows
@@ -135,9 +136,9 @@ class SlidingWindows:
     def parameters(self) -> dict[str, object]:
         """What must stay the same for as long as a state lives."""
         return {
-            "length": self._length_us,
-            "aggregates": self._aggregations.labels,
-            "patience in us": self._until_us,
+            "windows": f"the last {duration_text(self._length_us)}",
+            "aggregates": " and ".join(self._aggregations.labels),
+            "results are corrected for": duration_text(self._until_us),
         }
 
     def start(self) -> State:
@@ -146,7 +147,7 @@ class SlidingWindows:
 
     def combine(self, which: int, rows: pa.Table) -> pa.Table:  # noqa: ARG002 - there is but one
         """Keep all rows: each of them gives one."""
-        refuse_retractions(rows)
+        refuse_retractions(rows, "hf.window")
         wanted = (KEY, TIME, TOPIC, PARTITION, OFFSET, *self.inputs[0].names)
         return rows.select([name for name in wanted if name in rows.column_names])
 
@@ -157,7 +158,10 @@ class SlidingWindows:
         previous: int | None,
     ) -> tuple[Bools, Int64s]:
         """Tell which events come when the watermark has passed them for good, and by how much."""
-        return late_rows(rows, previous, lambda times: times + self._until_us)
+        kept_us = self._until_us + 1
+        is_late, since_us = late_rows(rows, previous, lambda times: times + kept_us)
+        is_timed = arrays.whole(rows.column(TIME)).is_valid().to_numpy(zero_copy_only=False)
+        return is_late, np.where(is_late & is_timed, since_us + kept_us, 0)
 
     def step(self, state: State, inputs: Sequence[pa.Table], time: Time) -> Step:
         """Take events in, correct what late ones change, and give those that are due."""

@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from headwater.streams.kernel import arrays
 from headwater.streams.kernel.arrays import Bools, Int64s, int64s
+from headwater.streams.kernel.errors import RetractionError
 from headwater.streams.kernel.grouping import group
 from headwater.streams.kernel.keys import encode_keys
 from headwater.streams.kernel.operator import (
@@ -41,7 +42,7 @@ from headwater.streams.kernel.operator import (
 from headwater.streams.kernel.state import State
 from headwater.streams.kernel.table import Table
 from headwater.streams.windows.aggregation import Places
-from headwater.streams.windows.errors import RetractionError, WindowSettingError
+from headwater.streams.windows.errors import WindowSettingError
 from headwater.streams.windows.ordered import topic_ranks
 from headwater.streams.windows.ranking import (
     Order,
@@ -125,7 +126,7 @@ class TopRows:
         self._kept = pa.schema([(_NUMBER, pa.int64()), (_VERSION, pa.int64()), *place, *values])
         self.parameters = {
             "rows of each key": count,
-            "order": [list(each) for each in order],
+            "order": ", ".join(f"{name}{' desc' * descending}" for name, descending in order),
             "input": "changes" if retracts else "events",
         }
 
@@ -137,7 +138,7 @@ class TopRows:
         """Leave out events that cannot be among the first."""
         if self._retracts:
             return rows
-        refuse_retractions(rows)
+        refuse_retractions(rows, "hf.top of events")
         codes = group(arrays.whole(rows.column(KEY))).codes
         order = sorted_rows([codes, *sort_keys(rows, self._order), *_log_places(rows)])
         first = order[places_within(codes[order]) < self._count]
