@@ -140,7 +140,7 @@ def test_windows_that_are_used_twice_call_an_event_late_once(
     ran = Ran(twice.select(F.to_json(F.struct("n")).alias("value")), near, late, tmp_path)
 
     assert ran.rows == [{"n": 1}, {"n": 1}]
-    assert ran.late == Counter({(2, "LATE: 40.000001 s behind the watermark"): 1})
+    assert ran.late == Counter({(2, "LATE: its window closed 40.000000 s ago"): 1})
     assert ran.counted == 1
 
 

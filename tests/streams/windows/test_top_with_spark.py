@@ -44,8 +44,8 @@ def test_columns_are_the_keys_then_the_others_then_the_rank(spark: SparkSession)
 @pytest.mark.parametrize(
     "asked,words",
     [
-        (hf.top(1, order="prize"), "ordered by 'prize'.*price"),
-        (hf.top(1, by=["price"], order="price"), "no such column but for keys"),
+        (hf.top(1, order="prize"), "no column 'prize'.*did you mean price"),
+        (hf.top(1, by=["price"], order="price"), "no column 'price' beside keys"),
         (hf.top(1, order="many"), "cannot be ordered by many"),
         (hf.top(0, order="price"), "the first 0 rows are none"),
         (hf.top(1, order="price", rank="name"), "two columns 'name'"),
