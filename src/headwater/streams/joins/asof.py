@@ -34,7 +34,7 @@ import pyarrow as pa
 
 from headwater.streams.joins.errors import JoinOptionError
 from headwater.streams.joins.pairs import find_last
-from headwater.streams.joins.places import due, int64s, stretch_keys
+from headwater.streams.joins.places import due, stretch_keys
 from headwater.streams.joins.rows import (
     LEFT,
     NO_TIME,
@@ -51,7 +51,7 @@ from headwater.streams.joins.rows import (
     taken,
     weights_of,
 )
-from headwater.streams.kernel.arrays import Bools, Int64s, frozen, whole
+from headwater.streams.kernel.arrays import Bools, Int64s, frozen, int64s, whole
 from headwater.streams.kernel.grouping import group
 from headwater.streams.kernel.operator import (
     KEY,

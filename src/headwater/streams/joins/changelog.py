@@ -19,7 +19,6 @@ from typing import Final, cast
 import numpy as np
 import pyarrow as pa
 
-from headwater.streams.joins.places import int64s
 from headwater.streams.joins.rows import (
     Layout,
     Part,
@@ -30,7 +29,7 @@ from headwater.streams.joins.rows import (
     times_of,
     weights_of,
 )
-from headwater.streams.kernel.arrays import Int64s
+from headwater.streams.kernel.arrays import Int64s, int64s
 from headwater.streams.kernel.grouping import group
 from headwater.streams.kernel.operator import KEY, TIME, VERSION, Step, Time
 from headwater.streams.kernel.state import State

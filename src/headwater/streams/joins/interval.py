@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from headwater.streams.joins.errors import JoinOptionError
 from headwater.streams.joins.pairs import count_within
-from headwater.streams.joins.places import due, int64s, stretch_keys, under_number
+from headwater.streams.joins.places import due, stretch_keys, under_number
 from headwater.streams.joins.rows import (
     LEFT,
     PAIRS_MAX,
@@ -48,7 +48,7 @@ from headwater.streams.joins.rows import (
     read,
     taken,
 )
-from headwater.streams.kernel.arrays import Bools, Int64s, frozen, whole
+from headwater.streams.kernel.arrays import Bools, Int64s, frozen, int64s, whole
 from headwater.streams.kernel.grouping import group
 from headwater.streams.kernel.operator import KEY, TIME, Step, Time
 from headwater.streams.kernel.state import State

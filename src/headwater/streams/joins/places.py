@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.streams.kernel.arrays import Int64s, numbers, whole
+from headwater.streams.kernel.arrays import Int64s
 from headwater.streams.kernel.operator import KEY, TIME
 from headwater.streams.kernel.table import Table
 
@@ -64,8 +64,3 @@ def due(table: Table, since: int | None, before: int) -> pa.Table:
     order = [(name, "ascending") for name in table.order]
     rows = rows.filter(pc.less(rows.column(TIME), before))
     return rows.take(pc.sort_indices(rows, sort_keys=order)) if rows.num_rows else rows
-
-
-def int64s(rows: pa.Table, name: str) -> Int64s:
-    """Return a column without nulls as numbers."""
-    return numbers(whole(rows.column(name)), np.int64)

@@ -96,12 +96,7 @@ def join_interval(
     with hints_shown():
         how = _kind(how)
         lower_us, upper_us = _interval_us(lower, upper)
-        if where is not None and not callable(where):
-            raise JoinOptionError(
-                f"where = {where!r} is no function",
-                hint="give one of a table of pairs, as in "
-                'where=lambda pairs: pc.greater(pairs["price"], pairs["limit"])',
-            )
+        _check_condition(where)
         check_late(late)
         if late.rule != Drop():
             raise JoinOptionError(
@@ -123,20 +118,14 @@ def join_interval(
                 upper_us=upper_us,
                 condition=None if where is None else _named(where, both),
             )
-            counts = new_counts(operator)
-            dropped = {0: None, 1: None}
-            too_late = TooLate(late.rule.until_us, outer_sides(how))
-            _keep_late_rows(
+            given = _with_late_rows(
+                operator,
                 both,
                 (left, right),
-                too_late,
-                late.topic,
-                dropped,
-                counts=counts,
+                late,
+                dropped={0: None, 1: None},
+                outer=outer_sides(how),
                 buckets=buckets,
-            )
-            given = apply(
-                operator, [left, right], buckets=buckets, counts=counts, names=_value_names(both)
             )
             # The watermark goes by the later row of a pair; the other may be so much older.
             behind_us = max(0, upper_us, -lower_us) - operator.hold_us
@@ -144,6 +133,15 @@ def join_interval(
             return result(given, both, times=both[0].times() | both[1].times())
 
     return add
+
+
+def _check_condition(where: object) -> None:
+    if where is not None and not callable(where):
+        raise JoinOptionError(
+            f"where = {where!r} is no function",
+            hint="give one of a table of pairs, as in "
+            'where=lambda pairs: pc.greater(pairs["price"], pairs["limit"])',
+        )
 
 
 def _kind(how: str, allowed: Sequence[str] = KINDS) -> str:
@@ -260,21 +258,15 @@ def join_asof(
             left = both[0].prepared(needs_time=True, time=moments)
             right = both[1].prepared(needs_time=True)
             operator = AsofJoin(left.values, right.values, kind=how, until_us=late.rule.until_us)
-            counts = new_counts(operator)
-            # A version that comes late is never lost: it holds for what comes behind it.
-            dropped = {0: moments}
-            too_late = TooLate(late.rule.until_us, outer_sides(how))
-            _keep_late_rows(
+            given = _with_late_rows(
+                operator,
                 both,
                 (left, right),
-                too_late,
-                late.topic,
-                dropped,
-                counts=counts,
+                late,
+                # A version that comes late is never lost: it holds for what comes behind it.
+                dropped={0: moments},
+                outer=outer_sides(how),
                 buckets=buckets,
-            )
-            given = apply(
-                operator, [left, right], buckets=buckets, counts=counts, names=_value_names(both)
             )
             retracts = late.rule != Drop()
             return result(given, both, times={both[0].renamed(time)}, retracts=retracts)
@@ -335,43 +327,45 @@ def join_tables(
     return add
 
 
-def _keep_late_rows(
+def _with_late_rows(
+    operator: IntervalJoin | AsofJoin,
     both: tuple[Side, Side],
     prepared: tuple[Prepared, Prepared],
-    too_late: TooLate,
-    topic: str | None,
-    dropped: Mapping[int, Column | None],
+    late: Late,
     *,
-    counts: str,
+    dropped: Mapping[int, Column | None],
+    outer: tuple[bool, bool],
     buckets: int,
-) -> None:
-    """Have the rows found by the sink that a join drops, if they are to go to a topic.
+) -> DataFrame:
+    """Return what a join gives, and have the sink find what it drops, if that goes to a topic.
 
     Args:
+        operator: The join.
         both: The sides.
         prepared: The same as the join is given them.
-        too_late: Which those are.
-        topic: Where they go, if anywhere.
+        late: What becomes of late rows.
         dropped: Of which sides rows are dropped, and when these were.
-        counts: Under which name the join counts them.
+        outer: Of which sides rows come out without a partner.
         buckets: Into how many parts state is cut.
     """
-    if topic is None:
-        return
-    found = [
-        late_records(
-            both[which].frame,
-            both[which].keys(),
-            too_late,
-            which=which,
-            time=time,
-            # Both sides are late by the watermark of the join: the slower one of theirs.
-            clocks=[each.clock for each in prepared if each.clock is not None],
-            buckets=buckets,
-        )
-        for which, time in dropped.items()
-    ]
-    kept_apart(counts, functools.reduce(DataFrame.unionByName, found), topic)
+    counts = new_counts(operator)
+    if late.topic is not None:
+        found = [
+            late_records(
+                both[which].frame,
+                both[which].keys(),
+                TooLate(late.rule.until_us, outer),
+                which=which,
+                time=time,
+                # Both sides are late by the watermark of the join: the slower one of theirs.
+                clocks=[each.clock for each in prepared if each.clock is not None],
+                buckets=buckets,
+            )
+            for which, time in dropped.items()
+        ]
+        kept_apart(counts, functools.reduce(DataFrame.unionByName, found), late.topic)
+    names = _value_names(both)
+    return apply(operator, list(prepared), buckets=buckets, counts=counts, names=names)
 
 
 def _changes(side: Side, key: tuple[str, ...], buckets: int) -> DataFrame:

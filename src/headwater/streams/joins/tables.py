@@ -37,7 +37,7 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.streams.joins.errors import ChangelogError
-from headwater.streams.joins.places import int64s, under_name
+from headwater.streams.joins.places import under_name
 from headwater.streams.joins.rows import (
     LEFT,
     PAIRS_MAX,
@@ -56,7 +56,7 @@ from headwater.streams.joins.rows import (
     times_of,
     weights_of,
 )
-from headwater.streams.kernel.arrays import Bools, Int64s, whole
+from headwater.streams.kernel.arrays import Bools, Int64s, int64s, whole
 from headwater.streams.kernel.grouping import group
 from headwater.streams.kernel.operator import KEY, TIME, VERSION, Step, Time, value_name
 from headwater.streams.kernel.state import State

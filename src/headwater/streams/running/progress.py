@@ -9,7 +9,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
 from headwater.base.errors import ErrorCode, HeadwaterError, KafkaError
@@ -19,13 +19,13 @@ from headwater.delivery.client.producer import Producer
 from headwater.streams.formats.letters import COUNTS, DEAD, LATE_COUNTS, LATE_EVENTS
 from headwater.streams.time import faults
 from headwater.streams.time.faults import Faults
+from headwater.streams.time.moments import EPOCH, maybe_moment
 
 TOPIC: Final = "__hw_progress"
 # A console shows hours, not weeks.
 _CONFIGS = {"retention.ms": str(86_400_000), "cleanup.policy": "delete"}
 _RATES = ("processedRowsPerSecond", "inputRowsPerSecond")
 _RETRY_AFTER_S = 10.0
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LOG = logging.getLogger(__name__)
 
 
@@ -155,23 +155,16 @@ def _watermark(
     if clocks:
         said = [each["watermark"] for each in clocks if not each.get("idle")]
         said = said or [each["watermark"] for each in clocks if each["watermark"] is not None]
-        moment = None if None in said or not said else _moment_of(min(said))
+        moment = None if None in said or not said else maybe_moment(min(said))
     else:
         moment = _parsed((progress.get("eventTime") or {}).get("watermark"))
-        moment = None if moment == _EPOCH else moment
+        moment = None if moment == EPOCH else moment
     at = _parsed(progress.get("timestamp"))
     behind = None if moment is None or at is None else (at - moment) // timedelta(milliseconds=1)
     return {
         "watermark": None if moment is None else _text_of(moment),
         "watermark_behind_ms": behind,
     }
-
-
-def _moment_of(time_us: int) -> datetime | None:
-    try:
-        return _EPOCH + timedelta(microseconds=time_us)
-    except OverflowError:
-        return None
 
 
 def _parsed(text: str | None) -> datetime | None:

@@ -8,8 +8,9 @@ of that kind, a column is not what its user takes it for, and nothing would come
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
+
+from headwater.streams.time.moments import maybe_moment
 
 COUNTS: Final = "headwater.time."
 """How the names begin under which Spark reports counts; a number and the column follow."""
@@ -22,8 +23,6 @@ FURTHEST: Final = "furthest_us"
 
 CLAIMED: Final = "claimed"
 """The column that has a time from the future as it came, on its way to where it is counted."""
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Faults(NamedTuple):
@@ -103,8 +102,7 @@ def maybe_warning(columns: str, faults: Faults) -> str | None:
 def _moment(time_us: int | None) -> str:
     if time_us is None:
         return "an unknown time"
-    try:
-        moment = _EPOCH + timedelta(microseconds=time_us)
-    except OverflowError:
+    moment = maybe_moment(time_us)
+    if moment is None:
         return f"{time_us:,} microseconds after 1970, beyond the year 9999"
     return f"{moment.replace(tzinfo=None).isoformat(' ', 'seconds')} UTC"

@@ -85,8 +85,8 @@ def advanced(progress: Progress | None, report: Report) -> Progress:
     known = progress or Progress(None, None, 0)
     timed_ms = None if report.time_us is None else report.at_ms
     return Progress(
-        _largest(known.time_us, report.time_us),
-        _largest(known.timed_ms, timed_ms),
+        largest(known.time_us, report.time_us),
+        largest(known.timed_ms, timed_ms),
         max(known.position, report.last + 1),
     )
 
@@ -119,16 +119,17 @@ def decide(
         return Decision(before.watermark_us, idle=False)
     known = [time_us for time_us in times if time_us is not None]
     if known:
-        ahead = _largest(before.watermark_us, min(known) - delay_us)
+        ahead = largest(before.watermark_us, min(known) - delay_us)
         return Decision(ahead, idle=False)
     ahead = before.watermark_us
     for progress in partitions.values():
         if progress is not None and progress.time_us is not None:
-            ahead = _largest(ahead, progress.time_us - delay_us)
+            ahead = largest(ahead, progress.time_us - delay_us)
     return Decision(ahead, idle=bool(partitions) and ahead == before.watermark_us)
 
 
-def _largest(one: int | None, other: int | None) -> int | None:
+def largest(one: int | None, other: int | None) -> int | None:
+    """Return the larger of two numbers, of which either may be missing."""
     if one is None or other is None:
         return other if one is None else one
     return max(one, other)

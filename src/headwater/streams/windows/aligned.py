@@ -26,6 +26,7 @@ from headwater.streams.kernel.operator import KEY, TIME, Step, Time
 from headwater.streams.kernel.state import State
 from headwater.streams.kernel.table import Table
 from headwater.streams.time.durations import duration_text
+from headwater.streams.time.fold import largest
 from headwater.streams.windows.aggregation import Aggregation, Aggregations
 from headwater.streams.windows.combining import combined, combined_rows, late_events, late_rows
 from headwater.streams.windows.lateness import Drop, Lateness
@@ -136,7 +137,7 @@ class AlignedWindows:
         closed = cast("int | None", state.values.get(_CLOSED))
         # A bucket that was not told of a batch has windows to close as of that batch.
         given = list(self._closings(tables, closed, time.previous))
-        closed = _later(closed, time.previous)
+        closed = largest(closed, time.previous)
 
         is_late, _ = self.late(0, inputs[0], time.previous)
         rows = inputs[0].filter(pa.array(~is_late)) if is_late.any() else inputs[0]
@@ -147,7 +148,7 @@ class AlignedWindows:
 
         given += self._closings(tables, closed, time.now)
         self._forget(tables, time.now)
-        closed = _later(closed, time.now)
+        closed = largest(closed, time.now)
         values = {} if closed is None else {_CLOSED: closed}
         late = late_events(inputs[0], is_late)
         return Step(State(tables, values), together(self.output, given), late)
@@ -285,8 +286,3 @@ def _touched(added: pa.Table, behind: int) -> _Touched:
     keys = keys.take(pa.array(firsts))
     ranked = canonical_order(keys)
     return _Touched(keys.take(pa.array(ranked)), np.argsort(ranked)[codes], panes[order])
-
-
-def _later(one: int | None, other: int | None) -> int | None:
-    known = [time for time in (one, other) if time is not None]
-    return max(known, default=None)

@@ -5,7 +5,6 @@ This file alone decides their columns and their order, and how a sum that overfl
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +16,7 @@ from headwater.streams.kernel.arrays import Int64s
 from headwater.streams.kernel.errors import retracted
 from headwater.streams.kernel.grouping import hashes
 from headwater.streams.kernel.operator import KEY, TIME, VERSION, WEIGHT
+from headwater.streams.time.moments import maybe_moment
 from headwater.streams.windows.errors import SumOverflowError
 
 INSERT: Final = 1
@@ -28,7 +28,6 @@ _HEAD: Final = (
     (WEIGHT, pa.int8()),
     (VERSION, pa.int32()),
 )
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def result_schema(output: pa.Schema) -> pa.Schema:
@@ -104,16 +103,14 @@ def overflow_named(keys: pa.Array, starts: Int64s) -> Iterator[None]:
     except SumOverflowError as error:
         start = int(starts[error.group])
         raise SumOverflowError(
-            f"{error.message}, in the window from {as_text(start)} of the key "
+            f"{error.message}, in the window from {_as_text(start)} of the key "
             f"{keys[error.group].as_py().hex() or 'of all rows'}",
             error.group,
             hint=error.hint,
         ) from error
 
 
-def as_text(time_us: int) -> str:
+def _as_text(time_us: int) -> str:
     """Return a time as people read it; as a number where the calendar ends."""
-    try:
-        return (_EPOCH + timedelta(microseconds=time_us)).isoformat()
-    except OverflowError:
-        return f"{time_us} us"
+    moment = maybe_moment(time_us)
+    return f"{time_us} us" if moment is None else moment.isoformat()
