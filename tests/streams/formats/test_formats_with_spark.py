@@ -3,6 +3,7 @@
 import datetime as dt
 import itertools
 import json
+import random
 from pathlib import Path
 from typing import Any, cast
 
@@ -50,6 +51,13 @@ REFUSED = {
     b'{"id": 1} and more': "NOT_JSON",
     b'{"id": 1}{"id": 2}': "NOT_JSON",
     b'{"id": 1},{"id": 2}': "NOT_JSON",
+    b'{"id": 1}] and more': "NOT_JSON",
+    b'{"id": 1}]["x"': "NOT_JSON",
+    b'{"id": 1, "more": {}} {"id": 2}': "NOT_JSON",
+    b'{"id": 1}}': "NOT_JSON",
+    b'{"id": 1,}': "NOT_JSON",
+    b"{} {}": "NOT_JSON",
+    b"{}]": "NOT_JSON",
     b'{"id": 1': "NOT_JSON",
     b"{'id': 1}": "WRONG_TYPE",  # as a dead letter: NOT_JSON, by Python's more precise word
     b'{"id": NaN}': "NOT_JSON",
@@ -65,6 +73,7 @@ REFUSED = {
     b'{"id": 1, "at": "noon"}': "WRONG_TYPE",
     b'{"qty": 1}': "MISSING_FIELD",
     b'{"id": null}': "MISSING_FIELD",
+    b" { } ": "MISSING_FIELD",
     # Spark reads this; what Python reads to tell about it has its limit.
     b'{"more": ' + b"[" * 995 + b"]" * 995 + b"}": "MISSING_FIELD",
 }
@@ -72,8 +81,10 @@ TAKEN = {
     b'{"id": 1}': (1, None, None),
     b' {"id": 2, "qty": 3, "more": [1]} ': (2, 3, None),
     b'{"id": 4, "at": "2026-11-15T12:00:00Z"}': (4, None, NOON.replace(tzinfo=None)),
+    b'{"id": 5, "more": {"deep": {}}}\r\n': (5, None, None),
     None: (None, None, None),
 }
+JSON_PIECES = ['{"a":1}', "{}", '{"a":{"b":[{}]}}', *'{}[]",:\\ab10', " ", "\n", "null"]
 
 
 def test_json_is_one_document_or_refused(spark: SparkSession) -> None:
@@ -89,6 +100,24 @@ def test_json_is_one_document_or_refused(spark: SparkSession) -> None:
     dropped = frame.transform(hf.json(ORDER, mode="drop"))
     assert dropped.count() == len(TAKEN)
     assert "_error" not in dropped.columns
+
+
+def test_an_object_is_what_python_takes_for_one(spark: SparkSession) -> None:
+    dice = random.Random(5)
+    texts = {"".join(dice.choices(JSON_PIECES, k=dice.randint(1, 6))) for _ in range(20_000)}
+    values = [text.encode() for text in sorted(texts)]
+    kept = source(spark, *values).transform(hf.json("unknown int", mode="keep"))
+    taken = {values[row.offset] for row in kept.where("_error is null").collect()}
+    expected = {value for value in values if is_object(value)}
+    assert taken == expected
+    assert 20 < len(expected) < len(values) / 2
+
+
+def is_object(value: bytes) -> bool:
+    try:
+        return isinstance(json.loads(value), dict)
+    except ValueError:
+        return False
 
 
 @pytest.mark.parametrize("kind", ["binary", "string"])

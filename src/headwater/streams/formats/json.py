@@ -15,7 +15,7 @@ from typing import Any, cast
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.types import BooleanType, DataType, StringType, StructField, StructType
 
 from headwater.streams.formats.batches import DECODED, ERROR
 from headwater.streams.formats.decoding import Decoding, Mode, Transform, Wish, transform
@@ -35,6 +35,14 @@ from headwater.streams.formats.types import quoted
 from headwater.streams.formats.writing import Target, json_text, record_of
 
 _CORRUPT = "__hw_corrupt"
+_END = "__hw_end"
+_OWN_FIELDS = [
+    StructField(_CORRUPT, StringType()),
+    StructField(_END, BooleanType()),
+]
+_END_MARK = f',"{_END}":true}}'.encode()
+_EMPTY_OBJECT = r"^[ \t\r\n]*\{[ \t\r\n]*\}[ \t\r\n]*$"
+_SPACES = " \t\r\n"
 _OPTIONS = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": _CORRUPT,
@@ -132,34 +140,48 @@ def _struct(schema: str | StructType) -> StructType:
 
 
 def _attempt(column: str, framed: bool, schema: StructType, frame: DataFrame) -> DataFrame:
-    value = F.col(quoted(column))
+    value = F.col(quoted(column)).cast("binary")
     is_framed = F.lit(True)
     if framed:
         is_framed = F.startswith(value, F.lit(MAGIC)) & (F.length(value) >= HEAD_BYTES)
         value = F.substring(value, HEAD_BYTES + 1, 1 << 30)
     text = value.cast("string")
     fields = [StructField(field.name, field.dataType) for field in schema.fields]
-    wanted = StructType([*fields, StructField(_CORRUPT, DataType.fromDDL("string"))])
+    wanted = StructType([*fields, *_OWN_FIELDS])
     decoded = F.col(DECODED)
     documents = F.json_array_length(F.concat(F.lit("["), text, F.lit("]")))
-    is_one = F.coalesce(documents, F.lit(0)) == 1
-    # An object whose first brace that closes is its last character has nothing behind it; only
-    # others are parsed once more.
-    is_plainly_one = F.instr(text, "}") == F.length(text)
+    is_json = F.coalesce(documents, F.lit(0)) == 1
     error = (
         F.when(text.isNull(), F.lit(None).cast("string"))
         .when(~is_framed, NOT_FRAMED)
         .when(~F.is_valid_utf8(text), NOT_UTF8)
         .when(
             decoded.isNull() | decoded[_CORRUPT].isNotNull(),
-            F.when(is_one, WRONG_TYPE).otherwise(NOT_JSON),
+            F.when(is_json, WRONG_TYPE).otherwise(NOT_JSON),
         )
-        .when(~is_plainly_one & ~is_one, NOT_JSON)
+        .when(decoded[_END].isNull() & ~F.rlike(text, F.lit(_EMPTY_OBJECT)), NOT_JSON)
     )
     for field in schema.fields:
         if not field.nullable:
             error = error.when(decoded[field.name].isNull(), MISSING_FIELD)
-    return frame.withColumn(DECODED, F.from_json(text, wanted, _OPTIONS)).withColumn(ERROR, error)
+    marked = _with_end_marked(value).cast("string")
+    return frame.withColumn(DECODED, F.from_json(marked, wanted, _OPTIONS)).withColumn(ERROR, error)
+
+
+def _with_end_marked(value: Column) -> Column:
+    """Put one more field where the last brace closes; only an object that ends there will have it.
+
+    Spark stops reading where the object ends, and does not say whether that was the end of the
+    record. To ask it by a second parse would take half as long again.
+    """
+    is_ended = F.endswith(value, F.lit(b"}"))
+    trimmed = F.rtrim(value.cast("string"), F.lit(_SPACES)).cast("binary")
+    ended = F.when(is_ended, value).otherwise(trimmed)
+    marked = F.concat(F.substring(ended, 1, F.length(ended) - 1), F.lit(_END_MARK))
+    # Where nothing is quoted, no field stands before the mark and its comma.
+    return F.when(
+        F.endswith(ended, F.lit(b"}")) & F.contains(ended, F.lit(b'"')), marked
+    ).otherwise(value)
 
 
 def _explain(column: str, framed: bool, schema: StructType, dead: DataFrame) -> DataFrame:
