@@ -42,6 +42,13 @@ REFUSALS: Final = {
     "q18": (WINDOW_FUNCTION, WINDOW_FUNCTION, MODE),
     "q19": (WINDOW_FUNCTION, WINDOW_FUNCTION, MODE),
 }
+# Of windows that are taken: in which modes they are not.
+OTHER_MODES: Final = {
+    "q5": ("update", "complete"),
+    "q7": ("update", "complete"),
+    "q8": ("update", "complete"),
+    "q11": ("update",),
+}
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +129,14 @@ def test_taken(name: str, empty: SparkSession, tmp_path: Path) -> None:
     stock = (TAKEN | REWRITTEN)[name]
     writer = empty.sql(stock.sql).writeStream.format("noop").outputMode(stock.mode)
     writer.option("checkpointLocation", str(tmp_path)).start().stop()
+
+
+@pytest.mark.parametrize(
+    ("name", "mode"), [(name, mode) for name, modes in OTHER_MODES.items() for mode in modes]
+)
+def test_windows_are_refused_in_other_modes(name: str, mode: str, empty: SparkSession) -> None:
+    with pytest.raises(AnalysisException):
+        empty.sql(TAKEN[name].sql).writeStream.format("noop").outputMode(mode).start()
 
 
 @pytest.mark.parametrize("name", [*TAKEN, *REWRITTEN])
