@@ -27,6 +27,8 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "headwater"))
 
+peers.start_spark_quickly()
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell that starts us in the background says so to all our children, of which some must stop.
     signal.signal(signal.SIGINT, signal.default_int_handler)

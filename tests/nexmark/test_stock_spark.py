@@ -132,7 +132,7 @@ def test_taken(name: str, empty: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "mode"), [(name, mode) for name, modes in OTHER_MODES.items() for mode in modes]
+    "name, mode", [(name, mode) for name, modes in OTHER_MODES.items() for mode in modes]
 )
 def test_windows_are_refused_in_other_modes(name: str, mode: str, empty: SparkSession) -> None:
     with pytest.raises(AnalysisException):

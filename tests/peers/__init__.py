@@ -25,6 +25,10 @@ FETCHED = ROOT / ".peers"
 # Java programs choose their class path by the folder under tests/peers that holds the pom.
 Jars = Literal["kafka-4.3", "clients-3.9", "clients-2.8", "spark-kafka", "pyflink-jars"]
 
+# One compiler tier and the serial collector: Java that lives for seconds or minutes has better uses
+# for a core than to compile itself thoroughly.
+QUICK_JAVA = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
 
 def _has_jars(jars: Jars) -> bool:
     return shutil.which("java") is not None and (FETCHED / jars / "stamp").is_file()
@@ -99,6 +103,11 @@ def pyflink_jars() -> list[Path]:
     return sorted((FETCHED / "pyflink-jars").glob("*.jar"))
 
 
+def start_spark_quickly() -> None:
+    """Have every Spark that this process and its children start begin quickly."""
+    os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(QUICK_JAVA))
+
+
 def java_command(
     main_class: str,
     *arguments: str,
@@ -107,9 +116,15 @@ def java_command(
     heap: str = "256M",
 ) -> list[str]:
     """Build the command that runs a Java class with one peer's jars."""
-    # One compiler tier and the serial collector start faster and leave a core to the broker.
-    flags = [f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    return ["java", *flags, "-cp", classpath(jars, *more), main_class, *arguments]
+    return [
+        "java",
+        f"-Xmx{heap}",
+        *QUICK_JAVA,
+        "-cp",
+        classpath(jars, *more),
+        main_class,
+        *arguments,
+    ]
 
 
 def java(
@@ -134,8 +149,7 @@ def java(
 def compile_java(source: Path, into: Path, *, jars: Jars = "kafka-4.3") -> Path:
     """Compile a Java source, and what it uses beside it; gives the folder of its classes."""
     into.mkdir(parents=True, exist_ok=True)
-    # A compiler that lives for two seconds gains nothing from compiling itself thoroughly.
-    command = ["javac", "-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC", "-nowarn"]
+    command = ["javac", *(f"-J{flag}" for flag in QUICK_JAVA), "-nowarn"]
     command += ["-d", str(into), "-cp", classpath(jars)]
     command += ["-sourcepath", str(source.parent), str(source)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests import peers
 from tests.crash.sink.campaign import Campaign
 from tests.crash.sink.work import Work
 
@@ -42,6 +43,7 @@ def run(name: str, what: str | None, work: Callable[[Path, int], Work | None]) -
         work=work(directory, seed),
         progress=lambda line: print(line, flush=True),
     )
+    peers.start_spark_quickly()
     begun_s = time.monotonic()
     kept = True
     try:

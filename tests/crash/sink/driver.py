@@ -23,6 +23,7 @@ from headwater.streams.sink.options import sink_options
 from tests.crash.broker.process import ROOT
 from tests.crash.sink.failing import FORGETFUL, NAME, ORDERS, FailingDataSource, FailingWriter
 from tests.crash.sink.work import UPDATES
+from tests.peers import QUICK_JAVA
 from tests.streams.needs import start_spark
 from tests.streams.queries import maybe_error
 
@@ -66,6 +67,7 @@ def _session(job: Job) -> SparkSession:
             "spark.driver.memory": "512m",
             # Executors are there with a master of local-cluster only.
             "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": " ".join(QUICK_JAVA),
             "spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, paths)),
             "spark.local.dir": f"{job.folder}/spark",
             "spark.sql.warehouse.dir": f"{job.folder}/warehouse",

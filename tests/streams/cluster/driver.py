@@ -20,7 +20,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import headwater as hw
-from tests.peers import ROOT
+from tests.peers import QUICK_JAVA, ROOT
 from tests.streams.cluster.faults import FAULT, FOLDER, NAME, FaultyDataSource
 from tests.streams.queries import maybe_error
 
@@ -101,6 +101,7 @@ def _session(master: str, config: dict[str, Any]) -> SparkSession:
         config={
             "spark.driver.memory": "512m",
             "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": " ".join(QUICK_JAVA),
             "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
             **config,
         },
