@@ -27,6 +27,7 @@ _BATCHES: Final = 4
 # What Spark takes in place of q4 grows with the square of the events.
 _FEWER: Final = {"q4": 25_000}
 _CHECKED: Final = 25_000
+_CHECKED_BATCHES: Final = 2
 
 
 class _Side(NamedTuple):
@@ -67,7 +68,7 @@ def _sides(
 
     def of_spark(side: str) -> _Side:
         def check() -> None:
-            asked = spark_sides.ask(bench, checked, side, name, _BATCHES)
+            asked = spark_sides.ask(bench, checked, side, name, _CHECKED_BATCHES)
             answers.check(query, checked, spark_sides.emitted(bench, asked, side, name), side)
 
         def timed() -> float:

@@ -1,4 +1,4 @@
-"""Every phase with three victims, and the proof that a sink without a memory would be noticed."""
+"""Every phase once, and the proof that a sink without a memory would be noticed."""
 
 import itertools
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.streams.needs import require_spark
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
 SEED = 1
-ROUNDS = 3 * len(PHASES)
+ROUNDS = len(PHASES)
 AFTER_COMMIT = PHASES.index("after commit") + 1
 
 
@@ -48,7 +48,7 @@ def test_no_row_is_lost_or_doubled(tmp_path: Path) -> None:
     found = campaign.tally.as_json()
     assert found["rounds"] == found["fired"] == ROUNDS
     assert found["lost"] == found["doubled"] == 0
-    assert found["acked"] > 500
+    assert found["acked"] > 150
 
 
 def test_a_sink_that_remembers_nothing_is_noticed(tmp_path: Path) -> None:
