@@ -178,16 +178,19 @@ def _changing(bench: Bench, name: str, held: int, changed: int, rounds: int) -> 
     """Put in each key once, then change some of them in every batch; gives the seconds of these."""
     topic = Topic(name, 16, Codec.NONE, 2, held)
     folder = bench.folder / f"checkpoint-{name}"
-    fill(bench.bootstrap, topic)
-    _run_to_end(_keyed_by_place(bench, name, held, _ROWS_A_BATCH), folder)
+    filled = fill(bench.bootstrap, topic)
+    found = _run_to_end(_keyed_by_place(bench, name, held, _ROWS_A_BATCH), folder)
     bench.say(f"growth: {held:,} keys are there")
     # All distinct keys within a batch: the multiplier has no divisor in common with what is held.
     rows = changed * (rounds * _CHANGING_A_ROUND + 1)
-    fill(bench.bootstrap, topic._replace(rows=rows), exists=True)
-    found = _run_to_end(_keyed_by_place(bench, name, held, changed), folder)
+    filled += fill(bench.bootstrap, topic._replace(rows=rows), exists=True)
+    changes = _run_to_end(_keyed_by_place(bench, name, held, changed), folder)
+    standing = [each["observedMetrics"]["standing"] for each in (*found, *changes)]
+    sums = sum(each["groups"] or 0 for each in standing), sum(each["n"] or 0 for each in standing)
+    assert sums == (held, filled), f"growth: {sums} are counted of {held} keys and {filled} rows"
     times_s: list[float] = [
         each["durationMs"]["triggerExecution"] / 1000
-        for each in found
+        for each in changes
         if each["numInputRows"] >= changed * 0.99
     ]
     return statistics.median(times_s[1:])
@@ -201,8 +204,12 @@ def _keyed_by_place(bench: Bench, name: str, held: int, batch_rows: int) -> Data
 
 
 def _run_to_end(rows: DataFrame, folder: Path) -> list[Any]:
+    """Run our aggregate; gives the progress of its batches, with what they add to all groups."""
+    weight = F.when(F.col("op") == "insert", 1).otherwise(-1)
+    groups, n = F.sum(weight).alias("groups"), F.sum(weight * F.col("n")).alias("n")
     query = (
         _ours(rows)
+        .observe("standing", groups, n)
         .writeStream.format("noop")
         .option("checkpointLocation", str(folder))
         .trigger(processingTime="0 seconds")
