@@ -58,6 +58,9 @@ REFUSED = {
     b'{"id": 1,}': "NOT_JSON",
     b"{} {}": "NOT_JSON",
     b"{}]": "NOT_JSON",
+    "{}\u2028".encode(): "NOT_JSON",
+    "{}\n\u0085".encode(): "NOT_JSON",
+    b'{"id": 1, "__hw_end": true} and more}': "NOT_JSON",
     b'{"id": 1': "NOT_JSON",
     b"{'id': 1}": "WRONG_TYPE",  # as a dead letter: NOT_JSON, by Python's more precise word
     b'{"id": NaN}': "NOT_JSON",
@@ -82,9 +85,13 @@ TAKEN = {
     b' {"id": 2, "qty": 3, "more": [1]} ': (2, 3, None),
     b'{"id": 4, "at": "2026-11-15T12:00:00Z"}': (4, None, NOON.replace(tzinfo=None)),
     b'{"id": 5, "more": {"deep": {}}}\r\n': (5, None, None),
+    b'{"id": 6, "__hw_end": 5, "__hw_corrupt": 5}': (6, None, None),
     None: (None, None, None),
 }
-JSON_PIECES = ['{"a":1}', "{}", '{"a":{"b":[{}]}}', *'{}[]",:\\ab10', " ", "\n", "null"]
+JSON_PIECES = [
+    *('{"a":1}', '{"a":1,"b":"}"}', '{"a":{"b":[{}]}}', "{}", '"__hw_end":true', "null"),
+    *'{}[]",:\\ab10é \t\r\n\x0b\0\x85\u2028\xa0',
+]
 
 
 def test_json_is_one_document_or_refused(spark: SparkSession) -> None:
@@ -102,11 +109,20 @@ def test_json_is_one_document_or_refused(spark: SparkSession) -> None:
     assert "_error" not in dropped.columns
 
 
-def test_an_object_is_what_python_takes_for_one(spark: SparkSession) -> None:
+@pytest.mark.parametrize("kind", ["binary", "string", "framed"])
+def test_an_object_is_what_python_takes_for_one(spark: SparkSession, kind: str) -> None:
     dice = random.Random(5)
-    texts = {"".join(dice.choices(JSON_PIECES, k=dice.randint(1, 6))) for _ in range(20_000)}
+    # Half of them begin with an object, of which something is left to follow.
+    texts = {
+        "".join([dice.choice(["", '{"a":1}', "{}"]), *dice.choices(JSON_PIECES, k=length)])
+        for length in (dice.randint(0, 5) for _ in range(20_000))
+    }
     values = [text.encode() for text in sorted(texts)]
-    kept = source(spark, *values).transform(hf.json("unknown int", mode="keep"))
+    if kind == "framed":
+        frame = source(spark, *(b"\0\0\0\0\7" + value for value in values))
+    else:
+        frame = source(spark, *values).withColumn("value", F.col("value").cast(kind))
+    kept = frame.transform(hf.json("unknown int", framed=kind == "framed", mode="keep"))
     taken = {values[row.offset] for row in kept.where("_error is null").collect()}
     expected = {value for value in values if is_object(value)}
     assert taken == expected
@@ -179,6 +195,8 @@ def test_what_cannot_be_meant_is_told_at_once(spark: SparkSession) -> None:
     )
     with pytest.raises(FormatError, match="no column 'nothing'"):
         frame.transform(hf.json(ORDER, column="nothing"))
+    with pytest.raises(FormatError, match="'offset' is bigint, neither text nor binary"):
+        frame.transform(hf.json(ORDER, column="offset"))
     with pytest.raises(FormatError, match="not a schema"):
         frame.transform(hf.json("id bigint,,"))
     with pytest.raises(FormatError, match="mode 'explode'"):

@@ -8,6 +8,7 @@ Spark by itself takes more than JSON, and less than all of a record: it reads `{
 refused.
 """
 
+import uuid
 from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, cast
@@ -15,7 +16,14 @@ from typing import Any, cast
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, DataType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from headwater.streams.formats.batches import DECODED, ERROR
 from headwater.streams.formats.decoding import Decoding, Mode, Transform, Wish, transform
@@ -35,14 +43,16 @@ from headwater.streams.formats.types import quoted
 from headwater.streams.formats.writing import Target, json_text, record_of
 
 _CORRUPT = "__hw_corrupt"
-_END = "__hw_end"
+# No record can have it: whoever writes one does not know this process.
+_END = f"__hw_end_{uuid.uuid4().hex}"
 _OWN_FIELDS = [
     StructField(_CORRUPT, StringType()),
     StructField(_END, BooleanType()),
 ]
 _END_MARK = f',"{_END}":true}}'.encode()
-_EMPTY_OBJECT = r"^[ \t\r\n]*\{[ \t\r\n]*\}[ \t\r\n]*$"
 _SPACES = " \t\r\n"
+# Not `$`, which in Java lets other ends of lines follow.
+_EMPTY_OBJECT = rf"\A[{_SPACES}]*\{{[{_SPACES}]*\}}[{_SPACES}]*\z"
 _OPTIONS = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": _CORRUPT,
@@ -140,6 +150,12 @@ def _struct(schema: str | StructType) -> StructType:
 
 
 def _attempt(column: str, framed: bool, schema: StructType, frame: DataFrame) -> DataFrame:
+    kind = frame.schema[column].dataType
+    if not isinstance(kind, StringType | BinaryType):
+        raise FormatError(
+            f"column {column!r} is {kind.simpleString()}, neither text nor binary",
+            hint="cast it to string",
+        )
     value = F.col(quoted(column)).cast("binary")
     is_framed = F.lit(True)
     if framed:
@@ -150,14 +166,15 @@ def _attempt(column: str, framed: bool, schema: StructType, frame: DataFrame) ->
     wanted = StructType([*fields, *_OWN_FIELDS])
     decoded = F.col(DECODED)
     documents = F.json_array_length(F.concat(F.lit("["), text, F.lit("]")))
-    is_json = F.coalesce(documents, F.lit(0)) == 1
+    # Takes more than JSON; it only chooses the word for what is refused anyway.
+    is_one_document = F.coalesce(documents, F.lit(0)) == 1
     error = (
         F.when(text.isNull(), F.lit(None).cast("string"))
         .when(~is_framed, NOT_FRAMED)
         .when(~F.is_valid_utf8(text), NOT_UTF8)
         .when(
             decoded.isNull() | decoded[_CORRUPT].isNotNull(),
-            F.when(is_json, WRONG_TYPE).otherwise(NOT_JSON),
+            F.when(is_one_document, WRONG_TYPE).otherwise(NOT_JSON),
         )
         .when(decoded[_END].isNull() & ~F.rlike(text, F.lit(_EMPTY_OBJECT)), NOT_JSON)
     )
