@@ -27,7 +27,7 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "headwater"))
 
-peers.start_spark_quickly()
+peers.have_spark_start_quickly()
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell that starts us in the background says so to all our children, of which some must stop.

@@ -6,6 +6,7 @@ topic by our source in the same Spark session, in turn, and keep their state in 
 are timed, all have to give the same groups.
 """
 
+import math
 import statistics
 import sys
 from collections.abc import Callable
@@ -35,6 +36,7 @@ _VALUE_BYTES: Final = 100
 _CHECKED_ROWS: Final = 100_000
 # Batches for each round: some of them share the machine with Spark's upkeep of a large state.
 _CHANGING_A_ROUND: Final = 3
+_BATCHES_MAX: Final = 10_000
 _SCATTER: Final = 2_654_435_761
 
 _Query = Callable[[DataFrame], DataFrame]
@@ -68,7 +70,8 @@ def main() -> int:
             if arguments.only in name:
                 found = measure(bench, arguments.rounds, scale)
                 for row in found:
-                    bench.say(f"{row.name}: {row.ours:,.2f} beside {row.theirs:,.2f}")
+                    beside = "" if math.isnan(row.theirs) else f" beside {row.theirs:,.2f}"
+                    bench.say(f"{row.name}: {row.ours:,.2f}{beside}")
                 rows += found
     print_rows(rows)
     return 0
@@ -96,7 +99,7 @@ def _keyed(bench: Bench, rounds: int, scale: float) -> list[Line]:
             if round_no >= 0:
                 rates[name].append(statistics.median(found))
         bench.say(f"keyed aggregate: round {round_no + 1} of {rounds}")
-    # Of as many rows a batch the calls for each key have more to do: once, as it takes minutes.
+    # Of as many rows a batch the calls for each key have more to do: once, as it takes so long.
     rows = read(bench, topic.name, batch_rows).transform(_grouped(_KEYS))
     rates["per key, batches as large"] = timed_batches(
         bench, _per_key(rows), "update", batch_rows, batches=1
@@ -205,6 +208,8 @@ def _keyed_by_place(bench: Bench, name: str, held: int, batch_rows: int) -> Data
 
 def _run_to_end(rows: DataFrame, folder: Path) -> list[Any]:
     """Run our aggregate; gives the progress of its batches, with what they add to all groups."""
+    # Of more batches than that, the sums would miss some.
+    rows.sparkSession.conf.set("spark.sql.streaming.numRecentProgressUpdates", _BATCHES_MAX)
     weight = F.when(F.col("op") == "insert", 1).otherwise(-1)
     groups, n = F.sum(weight).alias("groups"), F.sum(weight * F.col("n")).alias("n")
     query = (

@@ -37,6 +37,7 @@ _FIRST_US: Final = 1_700_000_000_000_000
 _LENGTH: Final = "10 seconds"
 _LENGTH_US: Final = 10_000_000
 _ROWS_A_BATCH: Final = 500_000
+# Spark's side takes longest of all here.
 _ROWS_PER_KEY: Final = 10_000
 _CHECKED_ROWS: Final = 40_000
 # Further apart than where it is timed: within 200 s, the sessions of the first half all end.

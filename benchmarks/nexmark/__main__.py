@@ -27,6 +27,7 @@ _BATCHES: Final = 4
 # What Spark takes in place of q4 grows with the square of the events.
 _FEWER: Final = {"q4": 25_000}
 _CHECKED: Final = 25_000
+# The fewest between which state is kept.
 _CHECKED_BATCHES: Final = 2
 
 

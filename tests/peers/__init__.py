@@ -2,7 +2,8 @@
 
 This file alone decides whether a peer is present, and that an absent one is a skip which names
 `make peers`, or a failure where `HEADWATER_PEERS=required`. How a peer is fetched stands in
-`tests.peers.fetch`, how Apache Kafka is started in `tests.peers.kafka_server`.
+`tests.peers.fetch`, how Apache Kafka is started in `tests.peers.kafka_server`. It also decides with
+which flags Java runs where it lives for minutes, Spark's among it.
 
 Takes: the folder that `make peers` fills, and the programs on the PATH.
 Gives: `require`, the commands to start Java and node peers, a compiler for small Java programs.
@@ -103,8 +104,8 @@ def pyflink_jars() -> list[Path]:
     return sorted((FETCHED / "pyflink-jars").glob("*.jar"))
 
 
-def start_spark_quickly() -> None:
-    """Have every Spark that this process and its children start begin quickly."""
+def have_spark_start_quickly() -> None:
+    """Have Spark run on quick Java, in this process and those that it starts."""
     os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(QUICK_JAVA))
 
 

@@ -43,7 +43,7 @@ def run(name: str, what: str | None, work: Callable[[Path, int], Work | None]) -
         work=work(directory, seed),
         progress=lambda line: print(line, flush=True),
     )
-    peers.start_spark_quickly()
+    peers.have_spark_start_quickly()
     begun_s = time.monotonic()
     kept = True
     try:

@@ -48,7 +48,7 @@ def test_no_row_is_lost_or_doubled(tmp_path: Path) -> None:
     found = campaign.tally.as_json()
     assert found["rounds"] == found["fired"] == ROUNDS
     assert found["lost"] == found["doubled"] == 0
-    assert found["acked"] > 150
+    assert found["acked"] > 10 * ROUNDS  # batches have dozens of rows
 
 
 def test_a_sink_that_remembers_nothing_is_noticed(tmp_path: Path) -> None:
