@@ -112,7 +112,7 @@ def test_json_is_one_document_or_refused(spark: SparkSession) -> None:
 @pytest.mark.parametrize("kind", ["binary", "string", "framed"])
 def test_an_object_is_what_python_takes_for_one(spark: SparkSession, kind: str) -> None:
     dice = random.Random(5)
-    # Half of them begin with an object, of which something is left to follow.
+    # Two of three begin with an object, behind which something may follow.
     texts = {
         "".join([dice.choice(["", '{"a":1}', "{}"]), *dice.choices(JSON_PIECES, k=length)])
         for length in (dice.randint(0, 5) for _ in range(20_000))
