@@ -380,6 +380,56 @@ def test_what_cannot_be_joined_is_refused_before_a_query_starts(
     assert caught.value.hint
 
 
+def counted(frames: Frames) -> DataFrame:
+    """How often each product was ordered."""
+    return frames["plain"].transform(hf.aggregate(by=["product"], n=hf.count()))
+
+
+def by_product(frames: Frames) -> Callable[[DataFrame], DataFrame]:
+    return hf.join_tables(frames["posts"], on={"product": "post"}, key="product")
+
+
+@pytest.mark.parametrize(
+    "ask, words",
+    [
+        pytest.param(
+            lambda f: interval({**f, "orders": corrected(f).drop("version")}),
+            "the left side of this join is given rows",
+            id="interval",
+        ),
+        pytest.param(
+            lambda f: as_of({**f, "orders": corrected(f).select("product", "at", HIDDEN)}),
+            "column 'op' was dropped",
+            id="as of, left",
+        ),
+        pytest.param(
+            lambda f: as_of(f, counted(f).drop("op")), "column 'op' was dropped", id="as of, right"
+        ),
+        pytest.param(
+            lambda f: f["orders"].transform(hf.join_latest(counted(f).drop("op"), on="product")),
+            "column 'op' was dropped",
+            id="latest",
+        ),
+        pytest.param(
+            lambda f: counted(f).drop("version").transform(by_product(f)),
+            "column 'version' was dropped or made anew",
+            id="tables without the version",
+        ),
+        pytest.param(
+            lambda f: counted(f).withColumn("version", F.lit(0)).transform(by_product(f)),
+            "column 'version' was dropped or made anew",
+            id="tables with another version",
+        ),
+    ],
+)
+def test_no_join_is_misled_about_what_is_taken_back(
+    frames: Frames, ask: Callable[[Frames], DataFrame], words: str
+) -> None:
+    with pytest.raises(RetractionError, match=words) as caught:
+        ask(frames)
+    assert caught.value.hint
+
+
 @pytest.mark.parametrize(
     "how, kind", [("outer", "full"), ("full_outer", "full"), ("left_outer", "left")]
 )

@@ -226,9 +226,101 @@ def test_who_can_take_rows_back_may_stand_behind_everything(orders: DataFrame) -
     assert "total" in summed.transform(first(order="total")).columns
 
 
-def test_changes_that_are_taken_for_events_are_events(orders: DataFrame) -> None:
-    inserted = per_shop(orders).where("op = 'insert'").drop("op")
-    assert "most" in inserted.transform(running(most=hf.max("n"), by=["shop"])).columns
+# What hides from an operator that its rows may be taken back.
+HIDING: dict[str, Transform] = {
+    "drops the version": lambda rows: rows.drop("version"),
+    "drops the operation": lambda rows: rows.drop("op"),
+    "keeps the inserts without the operation": lambda rows: rows.where("op = 'insert'").drop("op"),
+    "selects": lambda rows: rows.select("shop", "n", "__hw"),
+    "selects with SQL": lambda rows: rows.selectExpr("shop", "n", "__hw AS __hw"),
+    "renames the operation": lambda rows: rows.withColumnRenamed("op", "operation"),
+    "renames the version": lambda rows: rows.withColumnRenamed("version", "revision"),
+    "casts both": lambda rows: rows.withColumns(
+        {name: F.col(name).cast("string") for name in ("op", "version")}
+    ),
+    "sets the operation": lambda rows: rows.withColumn("op", F.lit("insert")),
+    "renames the hidden column twice": lambda rows: (
+        rows.drop("op").withColumnRenamed("__hw", "h").withColumnRenamed("h", "__hw")
+    ),
+    "makes the hidden column anew": lambda rows: rows.drop("op").withColumn(
+        "__hw", F.struct("__hw.partition", "__hw.offset", "__hw.time")
+    ),
+    "explodes": lambda rows: rows.drop("op").withColumn("each", F.explode(F.array("n"))),
+    "joins a table of Spark": lambda rows: rows.drop("op").crossJoin(
+        rows.sparkSession.createDataFrame([(1,)], "one int")
+    ),
+    "takes several steps": lambda rows: (
+        rows.withColumn("n", F.col("n") + 1).where("n > 1").alias("a").drop("version").distinct()
+    ),
+    "calls a function": lambda rows: rows.drop("op").mapInArrow(
+        lambda batches: batches, rows.drop("op").schema
+    ),
+}
+
+
+@pytest.mark.parametrize("changes", [per_shop, firsts])
+@pytest.mark.parametrize("hiding", HIDING.values(), ids=HIDING)
+def test_what_takes_rows_back_cannot_be_hidden(
+    orders: DataFrame, changes: Transform, hiding: Transform
+) -> None:
+    rows = hiding(changes(orders))
+    error = refused(rows, lambda: running(most=hf.max("n"), by=["shop"]), RetractionError)
+    assert "taken back" in error.message
+
+
+def final(rows: DataFrame) -> DataFrame:
+    return rows.transform(tumbling(by=["shop"], kilos=hf.sum("kilos")))
+
+
+@pytest.mark.parametrize(
+    "together",
+    [
+        lambda one, other: one.union(other),
+        lambda one, other: other.union(one),
+        lambda one, other: other.drop("op").unionByName(one, allowMissingColumns=True),
+    ],
+    ids=["first", "last", "with columns missing"],
+)
+def test_nor_by_a_union(orders: DataFrame, together: Callable[..., DataFrame]) -> None:
+    rows = together(corrected(orders), final(orders))
+    refused(rows, lambda: running(most=hf.max("n")), RetractionError)
+
+
+@pytest.mark.parametrize("name", ["drops the operation", "sets the operation", "casts both"])
+def test_without_the_operation_nothing_can_be_taken_back(orders: DataFrame, name: str) -> None:
+    rows = HIDING[name](corrected(orders))
+    for ask in (lambda: running(total=hf.sum("n")), lambda: first(order="n")):
+        error = refused(rows, ask, RetractionError)
+        assert "'op'" in error.message
+        assert "keep 'op' as it is" in error.hint
+
+
+def test_an_aggregate_and_the_first_rows_need_no_version(orders: DataFrame) -> None:
+    rows = per_shop(orders).drop("version")
+    assert "total" in rows.transform(running(total=hf.sum("n"))).columns
+    assert "n" in rows.transform(first(order="n")).columns
+
+
+def test_changes_do_not_become_events_by_losing_the_hidden_column(plain: DataFrame) -> None:
+    # They still have topic, partition and offset, which rows of a source have.
+    rows = plain.drop("nested").transform(first(by=["shop"])).drop("__hw")
+    for ask in (running, lambda: running(most=hf.max("price"))):
+        refused(rows, ask, RetractionError)
+
+
+def test_final_changes_are_events_without_their_operation(orders: DataFrame) -> None:
+    rows = final(orders).drop("op", "version")
+    assert "most" in rows.transform(running(most=hf.max("n"), by=["shop"])).columns
+
+
+def test_an_own_operator_is_given_the_operation_or_nothing(orders: DataFrame) -> None:
+    columns = {"at": F.lit(None).cast("timestamp"), "price": F.lit(1)}
+    rows = per_shop(orders).withColumns(columns)
+    assert "price" in rows.transform(own()).columns
+    for each, ask in ((rows.drop("op"), own), (rows, lambda: own(columns=["at", "price"]))):
+        error = refused(each, ask, RetractionError)
+        assert error.message.startswith("hf.stateful is given rows")
+        assert "'op'" in error.hint
 
 
 # --- whose time it is -----------------------------------------------------------------------------

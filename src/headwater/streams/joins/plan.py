@@ -32,7 +32,7 @@ from headwater.streams.joins.sides import (
     table_key,
 )
 from headwater.streams.kernel.buckets import DEFAULT_BUCKETS
-from headwater.streams.kernel.changes import Kind, change_columns
+from headwater.streams.kernel.changes import Kind, change_columns, check_versions
 from headwater.streams.kernel.errors import RetractionError
 from headwater.streams.kernel.keys import check_key_type
 from headwater.streams.kernel.operator import value_name
@@ -371,6 +371,7 @@ def _with_late_rows(
 def _changes(side: Side, key: tuple[str, ...], buckets: int) -> DataFrame:
     """Return the rows of a table as changes: what its upserts take back, and what they give."""
     if side.kind is Kind.CHANGES:
+        check_versions(side.frame)
         return side.frame
     columns = (*side.on, *side.values)
     values = tuple(name for name in columns if name not in key)
@@ -381,7 +382,7 @@ def _changes(side: Side, key: tuple[str, ...], buckets: int) -> DataFrame:
     inner += [value_name(number) for number in range(len(values))]
     named = dict(zip((*key, *values), inner, strict=True))
     chosen = [F.col(named[name]).alias(name) for name in columns]
-    return given.select(*chosen, *change_columns(retracts=True))
+    return given.select(*chosen, *change_columns(given, retracts=True))
 
 
 def _identity(side: Side, prepared: Prepared, key: Sequence[str]) -> list[str]:

@@ -165,7 +165,7 @@ def result(
             metadata |= clock
         renamed = F.col(inner)
         chosen.append(renamed.alias(name, metadata=metadata) if metadata else renamed.alias(name))
-    return given.select(*chosen, *change_columns(retracts=retracts))
+    return given.select(*chosen, *change_columns(given, retracts=retracts))
 
 
 def table_key(side: Side, said: str | Sequence[str] | None, argument: str) -> tuple[str, ...]:

@@ -3,6 +3,11 @@
 This file alone decides which columns that are and what their values mean. A stream of changes, as
 operators give it, has `op` and `version`; a table, as topics hold it, has an `op` of its own, and
 notes at its columns which of them are the primary key.
+
+Whether rows may be taken back is noted at the hidden column `__hw`, and is looked up in the plan,
+where the operator that gave the rows has made it. So it holds whatever was done to columns since:
+`op` and `version` may be dropped, renamed or cast, and Spark forgets the note of all but the first
+side of a union.
 """
 
 from collections.abc import Sequence
@@ -12,9 +17,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater.streams.kernel.errors import retracted
+from headwater.streams.kernel.errors import RetractionError, retracted
 from headwater.streams.kernel.operator import VERSION, WEIGHT
 from headwater.streams.time.clocks import FAULT, HIDDEN, hidden_names
+from headwater.streams.time.sources import metadata_of
 
 OP: Final = "op"
 
@@ -27,8 +33,9 @@ _IS_TABLE: Final = "headwater.table"
 _KEY_PART: Final = "headwater.key"
 _KEY_PARTS: Final = "headwater.keys"
 _RETRACTS: Final = "headwater.retracts"
-"""What metadata says: of `op`, that it is a table's, and that rows may be taken back; of a column,
-which part of the key it is, and of how many."""
+"""What metadata says: of `op`, that it is a table's; of a column, which part of the key it is, and
+of how many; of the hidden column, whether rows may be taken back, and of `op` and `version` the
+same, for as long as they are as the operator gave them."""
 
 
 class Kind(Enum):
@@ -40,13 +47,49 @@ class Kind(Enum):
 
 
 def kind_of(frame: DataFrame) -> Kind:
-    """Tell what rows are."""
-    if OP not in frame.columns:
-        return Kind.EVENTS
-    if frame.schema[OP].metadata.get(_IS_TABLE):
+    """Return what rows are.
+
+    Raises:
+        RetractionError: They may be taken back, and do not say any more which of them are.
+    """
+    if OP in frame.columns and frame.schema[OP].metadata.get(_IS_TABLE):
         return Kind.TABLE
+    if may_retract(frame):
+        for name in (OP, HIDDEN):
+            _check_kept(frame, name)
+        return Kind.CHANGES
     is_given = HIDDEN in frame.columns and FAULT not in hidden_names(frame)
-    return Kind.CHANGES if is_given and VERSION in frame.columns else Kind.EVENTS
+    is_change = is_given and OP in frame.columns and VERSION in frame.columns
+    return Kind.CHANGES if is_change else Kind.EVENTS
+
+
+def may_retract(frame: DataFrame) -> bool:
+    """Return whether rows may be taken back, whatever was done to their columns since."""
+    if not hasattr(frame, "_jdf"):
+        # Spark Connect shows no plan: there, the columns themselves have to say it.
+        return any(field.metadata.get(_RETRACTS) for field in frame.schema)
+    return any(note[_RETRACTS] for note in metadata_of(frame, HIDDEN, noted=_RETRACTS))
+
+
+def check_versions(frame: DataFrame) -> None:
+    """Refuse changes whose versions are not those that their operator gave.
+
+    Raises:
+        RetractionError: They are not.
+    """
+    if may_retract(frame):
+        _check_kept(frame, VERSION)
+
+
+def _check_kept(frame: DataFrame, name: str) -> None:
+    is_hidden = name == HIDDEN
+    if name in frame.columns and (is_hidden or frame.schema[name].metadata.get(_RETRACTS)):
+        return
+    raise RetractionError(
+        f"these rows may be taken back, but their column {name!r} was dropped or made anew",
+        hint=f"keep {name!r} as it is up to here; to take every change for an event, write the "
+        "rows to a topic and read that",
+    )
 
 
 def weight_of(kind: Kind) -> Column | None:
@@ -57,29 +100,37 @@ def weight_of(kind: Kind) -> Column | None:
     return F.when(back, F.lit(-1)).otherwise(F.lit(1))
 
 
-def change_columns(*, retracts: bool) -> list[Column]:
+def change_columns(given: DataFrame, *, retracts: bool) -> list[Column]:
     """Return the columns `op`, `version` and the hidden one, of what an operator gives.
 
     Args:
+        given: What it gives.
         retracts: Whether it may take rows back; else all that it gives is final.
     """
     op = F.when(F.col(WEIGHT) > 0, F.lit(INSERT)).otherwise(F.lit(RETRACT))
-    named = op.alias(OP, metadata={_RETRACTS: True}) if retracts else op.alias(OP)
-    return [named, F.col(VERSION), F.col(HIDDEN)]
+    note = {_RETRACTS: retracts}
+    version = F.col(VERSION).alias(VERSION, metadata=note)
+    return [op.alias(OP, metadata=note), version, hidden_column(given, retracts=retracts)]
+
+
+def hidden_column(given: DataFrame, *, retracts: bool) -> Column:
+    """Return the hidden column of what an operator gives, with the note whether rows may go."""
+    metadata = given.schema[HIDDEN].metadata | {_RETRACTS: retracts}
+    return F.col(HIDDEN).alias(HIDDEN, metadata=metadata)
 
 
 def refuse_retracted(frame: DataFrame, who: str, *, hint: str = "") -> None:
-    """Refuse rows of which it is known that some may be taken back, where none can be.
+    """Refuse rows that may be taken back, where none can be.
 
     Args:
-        frame: The rows; those of an operator that does so, as far as they still say it.
+        frame: The rows.
         who: Who cannot.
         hint: What to do besides.
 
     Raises:
         RetractionError: They are such rows.
     """
-    if kind_of(frame) is Kind.CHANGES and frame.schema[OP].metadata.get(_RETRACTS):
+    if may_retract(frame):
         raise retracted(who, hint)
 
 

@@ -4,6 +4,7 @@ This file alone decides how such an operator is put behind rows.
 """
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -11,6 +12,7 @@ from pyspark.sql import functions as F
 from headwater.streams.errors import hints_shown
 from headwater.streams.formats.types import quoted
 from headwater.streams.kernel.buckets import DEFAULT_BUCKETS
+from headwater.streams.kernel.changes import OP, hidden_column, refuse_retracted
 from headwater.streams.kernel.errors import OwnOperatorError
 from headwater.streams.kernel.operator import value_name
 from headwater.streams.kernel.own import Adapted, OwnOperator, check_own
@@ -18,6 +20,11 @@ from headwater.streams.kernel.plan import apply, prepare
 from headwater.streams.naming import no_column
 from headwater.streams.time.clocks import HIDDEN
 from headwater.streams.time.durations import Duration, duration_us
+
+_OP_HINT: Final = (
+    f"keep the column {OP!r} and name it in columns=: it says what is taken back, and the operator "
+    "has to go by it"
+)
 
 
 def stateful(
@@ -42,6 +49,8 @@ def stateful(
 
     Raises:
         OwnOperatorError: It lacks what an operator has; from the function: a column is not there.
+        RetractionError: From the function: rows may be taken back, and the operator is not given
+            the column that says which are.
     """
     with hints_shown():
         check_own(operator)
@@ -63,6 +72,8 @@ def stateful(
             for name in (*key, *names):
                 if name not in given:
                     raise no_column(OwnOperatorError, name, given)
+            if OP not in names:
+                refuse_retracted(rows, "hf.stateful", hint=_OP_HINT)
             keys = {name: F.col(quoted(name)) for name in key}
             values = [F.col(quoted(name)) for name in names]
             prepared = prepare(rows, keys, values, needs_time=time is not None)
@@ -73,6 +84,6 @@ def stateful(
                 F.col(value_name(number)).alias(name, metadata=metadata if name == time else {})
                 for number, name in enumerate(operator.output.names)
             ]
-            return stepped.select(*own, HIDDEN)
+            return stepped.select(*own, hidden_column(stepped, retracts=False))
 
     return add

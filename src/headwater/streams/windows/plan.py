@@ -188,7 +188,7 @@ def _windowed(
     names = [*measures, *passed]
     given = apply(operator, [prepared], buckets=buckets, counts=counts, names=names)
     results = _results(measures, 0 if is_sliding else 2)
-    changes = change_columns(retracts=late.rule != Drop())
+    changes = change_columns(given, retracts=late.rule != Drop())
     between = [_window_column(given)]
     if is_sliding:
         between = _passed_columns(given, rows, passed, first=len(measures))
@@ -273,7 +273,7 @@ def aggregate(
                 reversible if retracts else aggregations, prepared.values, retracts=retracts
             )
             given = apply(operator, [prepared], buckets=buckets, names=list(measures))
-            changes = change_columns(retracts=True)
+            changes = change_columns(given, retracts=True)
             return given.select(*_key_columns(keys), *_results(measures, 0), *changes)
 
     return add
@@ -337,7 +337,8 @@ def top(
             names = [*passed, *ranks]
             given = apply(operator, [prepared], buckets=buckets, names=names)
             chosen = [F.col(value_name(number)).alias(name) for number, name in enumerate(names)]
-            return given.select(*_key_columns(keys), *chosen, *change_columns(retracts=True))
+            changes = change_columns(given, retracts=True)
+            return given.select(*_key_columns(keys), *chosen, *changes)
 
     return add
 
