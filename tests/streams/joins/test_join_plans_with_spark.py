@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 import headwater as hw
 from headwater import functions as hf
 from headwater.base.errors import HeadwaterError
-from headwater.streams.joins import plan
+from headwater.streams.joins import plan, table_changes
 from headwater.streams.joins.errors import (
     JoinColumnError,
     JoinOptionError,
@@ -166,7 +166,8 @@ def test_a_state_remembers_what_its_columns_are_called(
         told.append(list(names))
         return apply(*given, names=names, **more)
 
-    monkeypatch.setattr(plan, "apply", noted)
+    for module in (plan, table_changes):
+        monkeypatch.setattr(module, "apply", noted)
     follows = hw.table(
         spark, "follows", schema="follower long, followee string", key=["follower", "followee"]
     )

@@ -1,5 +1,6 @@
 """Aggregates of everything so far: after every batch they are what DuckDB says of all rows."""
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from decimal import Decimal
@@ -11,17 +12,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headwater.streams.joins.changelog import Upserts
+from headwater.streams.joins.rows import LEFT
 from headwater.streams.kernel.errors import RetractionError
 from headwater.streams.kernel.operator import WEIGHT, Time
 from headwater.streams.windows.aggregates import NAMES, aggregation
 from headwater.streams.windows.aggregation import Aggregation
 from headwater.streams.windows.reversible import maybe_reversible
 from headwater.streams.windows.running import RunningGroups
+from tests.streams.joins.histories import Batch as JoinBatch
+from tests.streams.joins.histories import Event, played
 from tests.streams.kernel.laws import Batch, check_laws, consolidate, expected, play, rows
 from tests.streams.windows.streams import Arrivals, arrivals, arriving, ask, keys
 
 CENTS = pa.decimal128(7, 2)
 VALUES = pa.schema([("c0", pa.int64()), ("c1", CENTS)])
+NUMBERED = list(enumerate(VALUES, start=1))
 longs = st.one_of(st.none(), st.integers(-3, 3), st.sampled_from([2**62 - 1, -(2**62)]))
 cents = st.one_of(st.none(), st.integers(-500, 500).map(lambda number: Decimal(number).scaleb(-2)))
 REVERSIBLE = [
@@ -104,6 +110,52 @@ def test_of_changes(listed: Changes) -> None:
     operator = RunningGroups(reversible(REVERSIBLE), VALUES, retracts=True)
     left = check_laws(operator, [Batch((table,), None) for table, _ in listed])
     for end, (_, there) in enumerate(listed, start=1):
+        assert consolidate(left.played.given[:end]) == answer(there)
+
+
+Upserted = list[list[tuple[str, tuple[Any, ...] | None]]]
+"""Of each batch the primary keys that are written, each with its row, or None for a delete."""
+
+row_of_a_table = st.tuples(keys, st.none(), longs, cents)
+upserted: st.SearchStrategy[Upserted] = st.lists(
+    st.lists(st.tuples(st.sampled_from("pqr"), st.none() | row_of_a_table), max_size=8), max_size=6
+)
+
+
+@given(upserted, st.sampled_from((1, 4)))
+@settings(max_examples=50, deadline=None)
+def test_of_a_table(listed: Upserted, buckets: int) -> None:
+    """Of any upserts and deletes, cut into any batches, the rows count that stand in the table."""
+    row = pa.schema([("c0", pa.string()), *(field.with_name(f"c{n}") for n, field in NUMBERED)])
+    numbers = itertools.count()
+    events = [
+        JoinBatch(
+            tuple(
+                Event(LEFT, key, None, next(numbers), (None,) * 3, -1)
+                if values is None
+                else Event(LEFT, key, None, next(numbers), (values[0], *values[2:]))
+                for key, values in batch
+            ),
+            None,
+        )
+        for batch in listed
+    ]
+    given, _ = played(Upserts(row), events, buckets=buckets)
+    batches = []
+    for number in range(len(listed)):
+        changed = [each for each in given if each.batch == number]
+        table = rows([(each.values[0], None, *each.values[1:]) for each in changed], VALUES)
+        weights = pa.array([each.weight for each in changed], pa.int8())
+        batches.append(Batch((table.append_column(WEIGHT, weights),), None))
+    operator = RunningGroups(reversible(REVERSIBLE), VALUES, retracts=True)
+    left = check_laws(operator, batches)
+    standing: dict[str, tuple[Any, ...]] = {}
+    for end, batch in enumerate(listed, start=1):
+        for key, values in batch:
+            standing.pop(key, None)
+            if values is not None:
+                standing[key] = values
+        there = rows(list(standing.values()), VALUES)
         assert consolidate(left.played.given[:end]) == answer(there)
 
 

@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 
 from headwater.streams.errors import hints_shown
 from headwater.streams.formats.dead_letters import kept_apart
+from headwater.streams.formats.types import quoted
 from headwater.streams.joins.asof import AsofJoin
-from headwater.streams.joins.changelog import Upserts
 from headwater.streams.joins.errors import JoinOptionError
 from headwater.streams.joins.identified import IdentifiedTables
 from headwater.streams.joins.interval import IntervalJoin
@@ -31,12 +31,12 @@ from headwater.streams.joins.sides import (
     signed_us,
     table_key,
 )
+from headwater.streams.joins.table_changes import table_changes
 from headwater.streams.kernel.buckets import DEFAULT_BUCKETS
-from headwater.streams.kernel.changes import Kind, change_columns, check_versions
+from headwater.streams.kernel.changes import OP, Kind, check_versions
 from headwater.streams.kernel.errors import RetractionError
 from headwater.streams.kernel.keys import check_key_type
-from headwater.streams.kernel.operator import value_name
-from headwater.streams.kernel.packing import key_name
+from headwater.streams.kernel.operator import VERSION, value_name
 from headwater.streams.kernel.plan import Prepared, apply, new_counts
 from headwater.streams.time.clocks import HIDDEN, clock_of, reattach
 from headwater.streams.time.durations import Duration
@@ -374,15 +374,9 @@ def _changes(side: Side, key: tuple[str, ...], buckets: int) -> DataFrame:
         check_versions(side.frame)
         return side.frame
     columns = (*side.on, *side.values)
-    values = tuple(name for name in columns if name not in key)
-    table = side._replace(on=key, names=key, values=values)
-    prepared = table.prepared(needs_time=False)
-    given = apply(Upserts(prepared.values), [prepared], buckets=buckets, names=values)
-    inner = [key_name(number) for number in range(len(key))]
-    inner += [value_name(number) for number in range(len(values))]
-    named = dict(zip((*key, *values), inner, strict=True))
-    chosen = [F.col(named[name]).alias(name) for name in columns]
-    return given.select(*chosen, *change_columns(given, retracts=True))
+    values = {name: F.col(quoted(name)) for name in columns if name not in key}
+    changes = table_changes(side.frame, key, values, buckets=buckets)
+    return changes.select(*map(quoted, columns), OP, VERSION, HIDDEN)
 
 
 def _identity(side: Side, prepared: Prepared, key: Sequence[str]) -> list[str]:

@@ -12,17 +12,20 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater.streams.errors import hints_shown
+from headwater.streams.formats.types import quoted
+from headwater.streams.joins.table_changes import table_changes
 from headwater.streams.kernel.buckets import DEFAULT_BUCKETS
 from headwater.streams.kernel.changes import (
     OP,
     Kind,
     change_columns,
     kind_of,
+    primary_key,
     refuse_retracted,
     weight_of,
 )
 from headwater.streams.kernel.keys import check_key_type
-from headwater.streams.kernel.operator import VERSION, value_name
+from headwater.streams.kernel.operator import OFFSET, PARTITION, TOPIC, VERSION, value_name
 from headwater.streams.kernel.packing import key_name
 from headwater.streams.kernel.plan import Prepared, apply, new_counts, prepare
 from headwater.streams.naming import names_of, no_column
@@ -115,7 +118,7 @@ def window(  # noqa: PLR0913 - what is left out has a meaning
 
     Raises:
         WindowSettingError: The window cannot be. From the function: two columns of the result
-            would have one name, or a column is not there.
+            would have one name, a column is not there, or the rows are a table.
         WatermarkMissingError: From the function: rows have no watermark.
         RetractionError: From the function: rows may be taken back.
     """
@@ -144,6 +147,7 @@ def window(  # noqa: PLR0913 - what is left out has a meaning
     def add(rows: DataFrame) -> DataFrame:
         with hints_shown():
             refuse_retracted(rows, "hf.window")
+            _refuse_table(rows)
             check_time(rows, time)
             keys = _named(rows, by)
             _check_columns(rows, measures)
@@ -169,8 +173,9 @@ def _windowed(
     passed = _passed(rows, keys) if is_sliding else []
     own = _CHANGE if is_sliding else (WINDOW, *_CHANGE)
     _check_names(own, keys=keys, passed=passed, results=measures)
-    values = [*_arguments(measures), *map(column_named, passed)]
-    prepared = prepare(rows, keys, values, time=time_us(rows, time), weight=_weight(rows))
+    values = [*_arguments(measures).values(), *map(column_named, passed)]
+    weight = weight_of(kind_of(rows))
+    prepared = prepare(rows, keys, values, time=time_us(rows, time), weight=weight)
     aggregations = _aggregations(measures, prepared)
     operator = _operator(asked, aggregations, prepared.values, late, len(passed))
     counts = new_counts(operator)
@@ -207,8 +212,13 @@ def _operator(
 
 
 def _passed(rows: DataFrame, keys: Mapping[str, Column]) -> list[str]:
-    """Return the columns that rows keep; what says that they are changes is given anew."""
-    own = _CHANGE if kind_of(rows) is Kind.CHANGES else (HIDDEN,)
+    """Return the columns that rows keep; what says what they are and whence is given anew."""
+    kind = kind_of(rows)
+    own = {HIDDEN}
+    if kind is Kind.CHANGES:
+        own |= {OP, VERSION}
+    elif kind is Kind.TABLE:
+        own |= {OP} if HIDDEN in rows.columns else {OP, TOPIC, PARTITION, OFFSET}
     return [name for name in rows.columns if name not in keys and name not in own]
 
 
@@ -234,9 +244,10 @@ def aggregate(
     `op` "retract" and "insert". `version` counts the changes of a group; one that comes back after
     all its rows were taken back goes on with a higher one than it had.
 
-    Rows may be changes themselves, as other functions give them. What is taken back is then taken
-    out of the result, by those aggregates that can do so: `hf.count`, and `hf.sum` and `hf.avg` of
-    whole numbers and decimals. Any other is refused where rows may be taken back.
+    Rows may be changes themselves, as other functions give them, or a table, of which the rows
+    count that stand in it now. What is taken back is then taken out of the result, by those
+    aggregates that can do so: `hf.count`, and `hf.sum` and `hf.avg` of whole numbers and decimals.
+    Any other is refused where rows may be taken back.
 
     Args:
         by: The columns whose values make a group; none: all rows are one. As in Spark's `groupBy`,
@@ -246,7 +257,7 @@ def aggregate(
 
     Raises:
         WindowSettingError: There is nothing to compute. From the function: two columns of the
-            result would have one name, or a column is not there.
+            result would have one name, a column is not there, or a table has lost its primary key.
         RetractionError: From the function: rows may be taken back, and a measure cannot do that.
     """
     _check(measures)
@@ -258,9 +269,13 @@ def aggregate(
             keys = _named(rows, by)
             _check_names(_CHANGE, keys=keys, results=measures)
             _check_columns(rows, measures)
-            weight = _weight(rows)
             arguments = _arguments(measures)
-            prepared = prepare(rows, keys, arguments, weight=weight, needs_time=False)
+            if kind_of(rows) is Kind.TABLE:
+                rows = _table_changes(rows, keys | arguments, buckets)
+                keys, arguments = _by_name(keys), _by_name(arguments)
+            weight = weight_of(kind_of(rows))
+            values = list(arguments.values())
+            prepared = prepare(rows, keys, values, weight=weight, needs_time=False)
             aggregations = _aggregations(measures, prepared)
             found = [maybe_reversible(each) for each in aggregations]
             for name, each in zip(measures, found, strict=True):
@@ -294,9 +309,9 @@ def top(
     are given: rows with `op` "retract" and "insert". Their columns are those of `by`, then all
     others.
 
-    Events may be asked for, and changes as other functions give them. Of events only the first are
-    kept in state; those that are equal in `order` stand as in the log. Of changes all rows are
-    kept.
+    Events may be asked for, tables, and changes as other functions give them. Of events only the
+    first are kept in state; those that are equal in `order` stand as in the log. Of tables and
+    changes all rows are kept.
 
     Args:
         count: How many rows of each key.
@@ -309,18 +324,21 @@ def top(
         buckets: Into how many parts the state is cut; for as long as the checkpoint lives.
 
     Raises:
-        WindowSettingError: From the function: it cannot be ordered like that, or two columns of the
-            result would have one name.
+        WindowSettingError: From the function: it cannot be ordered like that, two columns of the
+            result would have one name, or a table has lost its primary key.
+        RetractionError: From the function: rows may be taken back, and do not say any more which.
     """
 
     def add(rows: DataFrame) -> DataFrame:
         with hints_shown():
-            kind = kind_of(rows)
-            _refuse_table(kind)
             keys = _named(rows, by)
             passed = _passed(rows, keys)
             ranks = [] if rank is None else [rank]
             _check_names(_CHANGE, keys=keys, passed=passed, results=ranks)
+            if kind_of(rows) is Kind.TABLE:
+                rows = _table_changes(rows, keys | _by_name(passed), buckets)
+                keys = _by_name(keys)
+            kind = kind_of(rows)
             values = list(map(column_named, passed))
             prepared = prepare(rows, keys, values, weight=weight_of(kind), needs_time=False)
             types = dict(zip(passed, prepared.values.types, strict=True))
@@ -358,12 +376,29 @@ def _orders(order: str | Sequence[str], types: Mapping[str, pa.DataType]) -> lis
     return found
 
 
-def _refuse_table(kind: Kind) -> None:
-    if kind is Kind.TABLE:
+def _refuse_table(rows: DataFrame) -> None:
+    if kind_of(rows) is Kind.TABLE:
         raise WindowSettingError(
-            "a table has rows that replace others, and here all of them would count",
-            hint=f'take its changes for events: drop("{OP}")',
+            "a table has rows that replace others, and in a window all of them would count",
+            hint="hf.aggregate and hf.top take tables as they are; to take every change for an "
+            f'event: drop("{OP}")',
         )
+
+
+def _table_changes(rows: DataFrame, values: Mapping[str, Column], buckets: int) -> DataFrame:
+    """Return what the upserts of a table take back and what they give, under the names of values.
+
+    Raises:
+        WindowSettingError: It is not known any more what tells the rows of the table apart.
+    """
+    key = primary_key(rows)
+    if key is None:
+        raise WindowSettingError(
+            "columns of the table's primary key were dropped or made anew",
+            hint="keep them as they are up to here",
+        )
+    changes = table_changes(rows, key, values, buckets=buckets)
+    return changes.select(*map(quoted, values), *_CHANGE)
 
 
 def _check_names(
@@ -436,14 +471,15 @@ def _named(rows: DataFrame, columns: "Sequence[ColumnOrName]") -> dict[str, Colu
     return dict(zip(names, found, strict=True))
 
 
-def _weight(rows: DataFrame) -> Column | None:
-    """Return which rows take others back; upserts of a table count as events."""
-    kind = kind_of(rows)
-    return weight_of(kind) if kind is Kind.CHANGES else None
+def _arguments(measures: Mapping[str, Measure]) -> dict[str, Column]:
+    """Return the columns of those measures that have one, by the names of the measures."""
+    return {
+        name: measure.column for name, measure in measures.items() if measure.column is not None
+    }
 
 
-def _arguments(measures: Mapping[str, Measure]) -> list[Column]:
-    return [measure.column for measure in measures.values() if measure.column is not None]
+def _by_name(columns: Iterable[str]) -> dict[str, Column]:
+    return {name: column_named(name) for name in columns}
 
 
 def _aggregations(measures: Mapping[str, Measure], prepared: Prepared) -> list[Aggregation]:
