@@ -61,8 +61,15 @@ class Broker(NamedTuple):
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         admin.delete_topics([name])[name].result(_WITHIN_S)
 
-    def send(self, topic: str, pairs: Iterable[Pair], *, partition: int | None = None) -> None:
-        """Write keys and values, acknowledged by the time this returns."""
+    def send(
+        self,
+        topic: str,
+        pairs: Iterable[Pair],
+        *,
+        partition: int | None = None,
+        at_ms: int | None = None,
+    ) -> None:
+        """Write keys and values, as of some time if need be; acknowledged when this returns."""
         failed: list[Any] = []
         producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": "5"})
 
@@ -72,7 +79,7 @@ class Broker(NamedTuple):
 
         chosen = -1 if partition is None else partition
         for key, value in pairs:
-            producer.produce(topic, value, key, chosen, on_delivery=told)
+            producer.produce(topic, value, key, chosen, told, timestamp=at_ms or 0)
         assert producer.flush(_WITHIN_S) == 0
         assert not failed, failed
 

@@ -308,15 +308,15 @@ def test_a_row_that_is_inserted_again_stands_although_its_end_was_written_later(
 
     # The record behind the delete is written now: later than the row is inserted again.
     changes = [
-        change("c", -30, after=before),
-        change("d", -10, before=before),
+        change("c", -50, after=before),
+        change("d", -30, before=before),
         ('{"name": "a"}', None),
-        change("c", -5, after=after),
-        change("c", 20, after={"name": "last", "n": 0}),
+        change("c", -25, after=after),
+        change("c", 0, after={"name": "last", "n": 0}),
     ]
     send(near, captured, changes)
     noon_ms = now_ms - NOON_MS
-    orders = [("a", -20), ("a", -7), ("a", 10), ("last", 20)]
+    orders = [("a", -40), ("a", -27), ("a", -10), ("last", 0)]
     send(
         near,
         ordered,
@@ -341,7 +341,7 @@ def test_a_row_that_is_inserted_again_stands_although_its_end_was_written_later(
     given = Changes(joined, tmp_path)
     given.run()
 
-    assert given.standing("minute", "n") == Counter([(-20, 1), (-7, None), (10, 2)])
+    assert given.standing("minute", "n") == Counter([(-40, 1), (-27, None), (-10, 2)])
 
 
 def test_a_truncated_table_ends_the_query_by_name(

@@ -27,8 +27,16 @@ Record = tuple[str | None, Mapping[str, Any] | None]
 """The text of the key, and the value, which becomes JSON."""
 
 
-def send(broker: Broker, topic: str, records: Iterable[Record], *, partition: int = 0) -> None:
-    """Write records."""
+def send(
+    broker: Broker,
+    topic: str,
+    records: Iterable[Record],
+    *,
+    partition: int = 0,
+    at_us: int | None = None,
+) -> None:
+    """Write records, as of a time after noon if it is given, else as of now."""
+    at_ms = None if at_us is None else (NOON_US + at_us) // 1000
     pairs = [
         (
             None if key is None else key.encode(),
@@ -36,7 +44,7 @@ def send(broker: Broker, topic: str, records: Iterable[Record], *, partition: in
         )
         for key, value in records
     ]
-    broker.send(topic, pairs, partition=partition)
+    broker.send(topic, pairs, partition=partition, at_ms=at_ms)
 
 
 def events(

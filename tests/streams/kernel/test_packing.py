@@ -12,7 +12,7 @@ from headwater.streams.kernel import packing
 from headwater.streams.kernel.buckets import bucket_of
 from headwater.streams.kernel.grouping import hashes
 from headwater.streams.kernel.keys import encode_keys
-from headwater.streams.kernel.packing import Packer, from_bytes, in_order, unpacked
+from headwater.streams.kernel.packing import REACH, Packer, from_bytes, in_order, unpacked
 from headwater.streams.time.faults import CLAIMED, Faults
 from headwater.streams.windows.aggregates import aggregation
 from headwater.streams.windows.running import RunningGroups
@@ -160,6 +160,27 @@ NESTED_ROW = st.fixed_dictionaries(
         "struct": st.none() | st.fixed_dictionaries({"data": st.none() | st.binary(max_size=9)}),
     }
 )
+
+
+@given(st.lists(st.tuples(ROW, st.integers(-100, 100) | st.none()), max_size=30))
+@settings(max_examples=50, deadline=None)
+def test_what_moves_the_watermark_may_be_another_time_and_does_not_travel(
+    listed: list[tuple[tuple[object, ...], int | None]],
+) -> None:
+    rows = [row for row, _ in listed]
+    schema = SCHEMA.append(pa.field(REACH, pa.int64()))
+    reach = pa.array([reached for _, reached in listed], pa.int64())
+    packer = Packer(Untouched(), 0, schema, keys=2, buckets=1)  # type: ignore[arg-type]
+    blobs = list(packer.pack(table(rows).append_column(REACH, reach).to_batches()))
+    assert all(
+        REACH not in from_bytes(blob.as_buffer()).column_names
+        for each in blobs
+        for blob in each.data
+    )
+    for place, reached in packer.reached.items():
+        times = [time for row, time in listed if row[3:5] == place and time is not None]
+        assert reached.time_us == max(times, default=None)
+    assert packer.reached.keys() == {row[3:5] for row in rows}
 
 
 @given(st.lists(NESTED_ROW, max_size=40), st.lists(st.integers(1, 40), min_size=1), st.data())

@@ -38,7 +38,7 @@ from headwater.streams.kernel.errors import RetractionError
 from headwater.streams.kernel.keys import check_key_type
 from headwater.streams.kernel.operator import VERSION, value_name
 from headwater.streams.kernel.plan import Prepared, apply, new_counts
-from headwater.streams.time.clocks import HIDDEN, clock_of, reattach
+from headwater.streams.time.clocks import HIDDEN, Clock, clock_of, delay_us_of, reattach
 from headwater.streams.time.durations import Duration
 from headwater.streams.windows.late import Late, check_late, check_time, late_records, time_us
 from headwater.streams.windows.lateness import Drop
@@ -257,6 +257,7 @@ def join_asof(
             moments = time_us(rows, time)
             left = both[0].prepared(needs_time=True, time=moments)
             right = both[1].prepared(needs_time=True)
+            left = _held_for(left, right)
             operator = AsofJoin(left.values, right.values, kind=how, until_us=late.rule.until_us)
             given = _with_late_rows(
                 operator,
@@ -397,6 +398,19 @@ def _without_clock(table: Prepared, events: Prepared) -> Prepared:
     if events.clock is not None and set(table.clock.names) <= set(events.clock.names):
         return table
     return table._replace(clock=None, reporter=None)
+
+
+def _held_for(events: Prepared, table: Prepared) -> Prepared:
+    """Hold events back by the delay of the table, too.
+
+    A table that is idle says nothing of time, and the events alone decide. All that it has was read
+    by then, but a version that is written so much after it begins to hold is not there yet.
+    """
+    assert events.clock is not None
+    assert table.clock is not None
+    delays = [delay_us_of(Clock((name,))) for name in events.clock.names]
+    more_us = max(0, delay_us_of(table.clock) - min(delays))
+    return events._replace(clock=Clock(events.clock.names, events.clock.hold_us + more_us))
 
 
 def _value_names(both: tuple[Side, Side]) -> list[str]:

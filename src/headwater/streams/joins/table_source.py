@@ -30,6 +30,8 @@ from headwater.streams.formats.letters import MISSING_FIELD
 from headwater.streams.formats.types import quoted
 from headwater.streams.joins.errors import TableError
 from headwater.streams.kernel.changes import OP, key_metadata, table_op
+from headwater.streams.kernel.operator import TIME
+from headwater.streams.kernel.packing import REACH
 from headwater.streams.time.clocks import HIDDEN
 from headwater.streams.time.durations import Duration
 from headwater.streams.time.watermark import watermark
@@ -109,10 +111,10 @@ def table(  # noqa: PLR0913 - each is one thing to say about a table
         valid_from: The column that says from when on a row holds, for `hf.join_asof`; "timestamp"
             is when the record was written, if no column is called so. A row is gone from the time
             on at which the record was written that deletes it; that moves the watermark, too.
-        delay: By how much such times may come out of order, as for `hf.watermark`.
+        delay: How long after it begins to hold a version may be written, as for `hf.watermark`.
         idle: For how long a partition is waited for; None: for ever.
         future: How far ahead rows may be dated to be believed; None: a table may say today what
-            holds next year.
+            holds next year. Such rows move the watermark no further than to when they were written.
         at_end: What becomes of times that are open when a query that ends by itself has read
             everything, as for `hf.watermark`. Both sides of `hf.join_asof` need "close" for its
             last rows.
@@ -187,7 +189,22 @@ def tables(
             rows = rows.withColumn(_TIME, time).transform(
                 watermark(_TIME, delay, idle, future, at_end)
             )
+            if not all(map(_goes_by_record, asked.values())):
+                rows = _with_reach(rows)
         return {name: _table_of(rows, each, len(asked)) for name, each in asked.items()}
+
+
+def _with_reach(rows: DataFrame) -> DataFrame:
+    """Let a version move the watermark no further than to when it was written.
+
+    One that is dated ahead says nothing of what holds until then: others that are dated before it
+    may stand behind it in the log. Where a record has no time there is nothing better than its own.
+    """
+    hidden, written_us = F.col(HIDDEN), F.unix_micros(F.col(_RECORD_TIME))
+    reach = F.least(hidden[TIME], F.when(written_us >= 0, written_us))
+    # `least` passes nulls over, and a row without a time moves nothing.
+    made = hidden.withField(REACH, F.when(hidden[TIME].isNotNull(), reach))
+    return rows.withColumn(HIDDEN, made.alias(HIDDEN, metadata=rows.schema[HIDDEN].metadata))
 
 
 def _source(spark: SparkSession, asked: Sequence[_Table], options: Mapping[str, str]) -> DataFrame:
@@ -298,11 +315,16 @@ def _as_it_is(dead: DataFrame) -> DataFrame:
     return dead.drop(DECODED)
 
 
+def _goes_by_record(wanted: _Table) -> bool:
+    """Return whether rows hold from when their records were written."""
+    return wanted.valid_from == _RECORD_TIME and _RECORD_TIME not in wanted.columns.names
+
+
 def _time(wanted: _Table) -> Column:
     """Return from when on a record holds."""
     assert wanted.valid_from is not None
     record = F.col(_RECORD_TIME)
-    if wanted.valid_from == _RECORD_TIME and _RECORD_TIME not in wanted.columns.names:
+    if _goes_by_record(wanted):
         return record
     text = F.col("value").cast("string")
     time = StructType([StructField(wanted.valid_from, TimestampType())])

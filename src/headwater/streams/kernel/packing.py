@@ -25,6 +25,9 @@ from headwater.streams.time.faults import CLAIMED, Faults
 from headwater.streams.time.fold import Place, Reach
 
 NULL_KEY: Final = "null_key"
+REACH: Final = "reach"
+"""How far a row moves the watermark, in microseconds, where that is not its own time."""
+
 ROWS_MAX: Final = 524_288
 """Rows that are gathered before they are sent off."""
 
@@ -99,9 +102,8 @@ class Packer:
             if self._notes_reach:
                 self._note_reach(rows)
             self.faults = self.faults.with_more(_faults_of(rows))
-            if CLAIMED in rows.column_names:
-                rows = rows.drop_columns([CLAIMED])
-            yield self._packed(rows)
+            passing = [name for name in (CLAIMED, REACH) if name in rows.column_names]
+            yield self._packed(rows.drop_columns(passing) if passing else rows)
 
     def _packed(self, rows: pa.Table) -> Blobs:
         named = [rows.column(key_name(number)) for number in range(self._keys)]
@@ -129,12 +131,13 @@ class Packer:
 
     def _note_reach(self, rows: pa.Table) -> None:
         places = [name for name in (TOPIC, PARTITION) if name in rows.column_names]
-        wanted = [(TIME, "max"), (OFFSET, "min"), (OFFSET, "max")]
+        time = REACH if REACH in rows.column_names else TIME
+        wanted = [(time, "max"), (OFFSET, "min"), (OFFSET, "max")]
         for row in rows.group_by(places, use_threads=False).aggregate(wanted).to_pylist():
             place = (row.get(TOPIC) or "", row[PARTITION])
-            now = Reach(row[f"{TIME}_max"], row[f"{OFFSET}_min"], row[f"{OFFSET}_max"])
+            now = Reach(row[f"{time}_max"], row[f"{OFFSET}_min"], row[f"{OFFSET}_max"])
             known = self.reached.get(place, now)
-            times = [time for time in (known.time_us, now.time_us) if time is not None]
+            times = [each for each in (known.time_us, now.time_us) if each is not None]
             self.reached[place] = Reach(
                 max(times, default=None), min(known.first, now.first), max(known.last, now.last)
             )

@@ -32,7 +32,7 @@ from headwater.streams.kernel.operator import (
     Operator,
     value_name,
 )
-from headwater.streams.kernel.packing import NULL_KEY, Packer, key_name, unpacked
+from headwater.streams.kernel.packing import NULL_KEY, REACH, Packer, key_name, unpacked
 from headwater.streams.kernel.processor import (
     BLOB_COLUMNS,
     GREETING,
@@ -107,7 +107,7 @@ class Prepared(NamedTuple):
         others = [
             field
             for field in self.schema
-            if not field.name.startswith("k") and field.name != CLAIMED
+            if not field.name.startswith("k") and field.name not in {CLAIMED, REACH}
         ]
         if TIME not in self.schema.names:
             others.append(pa.field(TIME, pa.int64()))
@@ -260,7 +260,7 @@ def _origin(frame: DataFrame, time: Column | None) -> list[Column]:
     """Return when rows were and where they come from, as far as it is known."""
     if HIDDEN in frame.columns:
         known = hidden_names(frame)
-        names = [name for name in (TOPIC, PARTITION, OFFSET, CLAIMED) if name in known]
+        names = [name for name in (TOPIC, PARTITION, OFFSET, CLAIMED, REACH) if name in known]
         own = F.col(f"{HIDDEN}.{TIME}")
         when = own if time is None else F.when(own.isNotNull(), time)
         return [when.alias(TIME), *(F.col(f"{HIDDEN}.{name}").alias(name) for name in names)]
