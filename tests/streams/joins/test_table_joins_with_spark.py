@@ -220,6 +220,7 @@ PLAIN: list[Record] = [
     ("b", {"name": "b"}),
     ("a", None),
     ('{"name": "b"}', None),
+    ('"a"', None),
     # Nobody can say which rows these are.
     ("c", {"n": 1}),
     (None, None),
@@ -279,6 +280,7 @@ def test_records_become_rows_of_tables(spark: SparkSession, near: Broker, tmp_pa
         ("b", None, None, "upsert"),
         ("a", None, written[0], "delete"),
         ("b", None, written[1], "delete"),
+        ("a", None, written[2], "delete"),
     ]
     assert all(each > NOON_US + 86_400 * SECOND for each in written)
     # What stands behind a delete for compaction does not know when the row was deleted.

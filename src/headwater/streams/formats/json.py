@@ -137,6 +137,14 @@ def to_json(
     return encode
 
 
+def maybe_object(text: Column, schema: StructType) -> Column:
+    """Return the fields of a text that is one JSON object; null for any other text."""
+    fields = [StructField(field.name, field.dataType) for field in schema.fields]
+    marked = _with_end_marked(text.cast("binary")).cast("string")
+    found = F.from_json(marked, StructType([*fields, *_OWN_FIELDS]), _OPTIONS)
+    return F.when(found[_CORRUPT].isNull() & found[_END], found)
+
+
 def _struct(schema: str | StructType) -> StructType:
     try:
         found = DataType.fromDDL(schema) if isinstance(schema, str) else schema

@@ -2,7 +2,7 @@
 
 This file alone decides how a record becomes a row of a table. Its value is the row, as a JSON
 object, or the envelope that Debezium puts around rows; a record without a value deletes the row
-that its key names. A key is a JSON object of the key columns, or the plain text of the only one.
+that its key names: see `table_keys`.
 
 Debezium writes two records for a delete: its envelope, which knows when the row was deleted, and
 behind it one without a value, for compaction, which knows only when it was written itself. Where
@@ -29,6 +29,7 @@ from headwater.streams.formats.json import json
 from headwater.streams.formats.letters import MISSING_FIELD
 from headwater.streams.formats.types import quoted
 from headwater.streams.joins.errors import TableError
+from headwater.streams.joins.table_keys import named_by
 from headwater.streams.kernel.changes import OP, key_metadata, table_op
 from headwater.streams.kernel.operator import TIME
 from headwater.streams.kernel.packing import REACH
@@ -99,9 +100,10 @@ def table(  # noqa: PLR0913 - each is one thing to say about a table
     """Read a topic as the table whose changes it holds, from its beginning on.
 
     The value of a record is the row as it is now, as a JSON object; a record without a value
-    deletes the row that its key names: as a JSON object of the key columns, or as the plain text of
-    the only one. For `hf.join_latest`, `hf.join_asof` and `hf.join_tables`. Choose rows behind the
-    join: a condition in front of it would hide that a row is gone.
+    deletes the row that its key names: as a JSON object of the key columns, in Kafka Connect's
+    envelope or without, or as JSON or the plain text of the only one. For `hf.join_latest`,
+    `hf.join_asof`, `hf.join_tables`, `hf.aggregate` and `hf.top`. Choose rows behind the join: a
+    condition in front of it would hide that a row is gone.
 
     Args:
         spark: The session.
@@ -275,7 +277,7 @@ def _attempt(wanted: _Table, frame: DataFrame) -> DataFrame:
     if wanted.format == DEBEZIUM:
         is_delete |= document[OP] == F.lit("d")
         row = F.when(document[OP] == F.lit("d"), document["before"]).otherwise(document["after"])
-    named = _named_by_key(wanted)
+    named = named_by(F.col("key"), [wanted.columns[name] for name in wanted.key])
     fields = []
     for field in wanted.columns:
         value = row[field.name]
@@ -296,19 +298,6 @@ def _attempt(wanted: _Table, frame: DataFrame) -> DataFrame:
         error = F.coalesce(error, F.when(missing, why))
     made = F.struct(*fields, F.coalesce(is_delete, F.lit(False)).alias(_IS_DELETE))
     return frame.withColumn(DECODED, made).withColumn(ERROR, error)
-
-
-def _named_by_key(wanted: _Table) -> dict[str, Column]:
-    """Return the key columns as the key of a record says them."""
-    text = F.col("key").cast("string")
-    fields = [wanted.columns[name] for name in wanted.key]
-    schema = StructType([StructField(field.name, field.dataType) for field in fields])
-    document = F.from_json(text, schema)
-    named = {field.name: document[field.name] for field in fields}
-    if len(fields) == 1:
-        (only,) = fields
-        named[only.name] = F.coalesce(named[only.name], text.try_cast(only.dataType))
-    return named
 
 
 def _as_it_is(dead: DataFrame) -> DataFrame:

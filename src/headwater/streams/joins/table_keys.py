@@ -1,0 +1,78 @@
+"""What the key of a record says: which row of a table a record without a value deletes.
+
+This file alone decides how a key is read. A value of it is read as it would be in a row. In turn,
+and the first that fits counts, a key is
+
+- a JSON object of the key columns, `{"id": 7}`;
+- the same, or the only value, in the envelope that Kafka Connect puts around it:
+  `{"schema": ..., "payload": {"id": 7}}`;
+- the only value as JSON, `7` or `"abc"`;
+- the only value as plain text, `abc`.
+
+So a plain text that is a JSON string, quotes and all, is taken for one. A plain text cannot say
+that it is none, and Kafka Connect writes every text in quotes.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+from headwater.streams.formats.json import maybe_object
+
+_ESCAPED: Final = r"\\(?:[\"\\/bfnrt]|u[0-9a-fA-F]{4})"
+_STRING: Final = rf'\A"[^"\\\x00-\x1f]*+(?:{_ESCAPED}[^"\\\x00-\x1f]*+)*+"\z'
+"""A JSON string, and nothing before or behind it."""
+
+_WORD: Final = r'\A[^\s,:"\[\]{}]+\z'
+"""Whatever other JSON value is no array and no object: a number, `true` or `false`."""
+
+_SCHEMA: Final = "schema"
+_PAYLOAD: Final = "payload"
+_OBJECT: Final = "struct"
+
+
+def named_by(key: Column, columns: Sequence[StructField]) -> dict[str, Column]:
+    """Return the key columns as the key of a record says them; null where it does not.
+
+    Args:
+        key: The key of a record, as bytes.
+        columns: The key columns.
+    """
+    text = key.cast("string")
+    wanted = StructType([StructField(column.name, column.dataType) for column in columns])
+    plain = maybe_object(text, wanted)
+    described = StructField(_SCHEMA, StructType([StructField("type", StringType())]))
+    envelope = maybe_object(text, StructType([described, StructField(_PAYLOAD, wanted)]))
+    is_object = envelope[_SCHEMA]["type"] == F.lit(_OBJECT)
+    named = {
+        column.name: F.coalesce(
+            plain[column.name], F.when(is_object, envelope[_PAYLOAD][column.name])
+        )
+        for column in columns
+    }
+    if len(columns) == 1:
+        (only,) = columns
+        alone = StructField(_PAYLOAD, only.dataType)
+        value = maybe_object(text, StructType([described, alone]))
+        is_value = value[_SCHEMA]["type"] != F.lit(_OBJECT)
+        named[only.name] = F.coalesce(
+            named[only.name],
+            F.when(is_value, value[_PAYLOAD]),
+            _as_json(text, only),
+            key if isinstance(only.dataType, BinaryType) else text.try_cast(only.dataType),
+        )
+    return named
+
+
+def _as_json(text: Column, only: StructField) -> Column:
+    """Return the only value of a key that is JSON of it, read as if it stood in a row."""
+    is_json = F.rlike(text, F.lit(_STRING))
+    if not isinstance(only.dataType, StringType):
+        # As a text, 1e5 is what it is; as a number it is 100000.0.
+        is_json |= F.rlike(text, F.lit(_WORD))
+    row = F.concat(F.lit(f"{{{json.dumps(only.name)}:"), text, F.lit("}"))
+    return F.when(is_json, maybe_object(row, StructType([only]))[only.name])
