@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 import headwater as hw
 from headwater import functions as hf
-from headwater.streams.kernel.buckets import bucket_of
+from headwater.streams.kernel.buckets import bucket_ids, bucket_of
 from headwater.streams.kernel.grouping import hashes
 from headwater.streams.kernel.keys import encode_keys
 from tests.streams.brokers import Broker
@@ -281,3 +281,37 @@ def test_a_type_that_changed_between_restarts_is_refused_and_nothing_is_lost(
     assert found == [("insert", others, 1, 7)]
     assert go_on(summed(rows, "long")) is None
     assert found[1:] == [("insert", ones, 1, 7)]
+
+
+def named_elsewhere(before: int, now: int) -> str:
+    """Return a name that comes to a place without state when the number of buckets changes."""
+    for number in range(1000):
+        name = f"name {number}"
+        key = hashes(encode_keys([pa.array([name])], 1))
+        old, new = (bucket_ids(each)[int(bucket_of(key, each)[0])] for each in (before, now))
+        if new not in {old, bucket_ids(before)[0]}:
+            return name
+    raise AssertionError("there is no such name")
+
+
+@pytest.mark.parametrize("before, now", [(1, 2), (64, 8)])
+def test_another_number_of_buckets_is_refused_and_nothing_is_lost(
+    spark: SparkSession, near: Broker, tmp_path: Path, before: int, now: int
+) -> None:
+    topic = near.topic()
+    rows = read(spark, near, topic).transform(hf.json("name string, number long"))
+    name = named_elsewhere(before, now)
+    found: list[tuple[Any, ...]] = []
+
+    def go_on(buckets: int) -> str | None:
+        near.send(topic, [(None, json.dumps({"name": name}).encode())])
+        counted = rows.transform(hf.aggregate(by=["name"], buckets=buckets, n=hf.count()))
+        given = counted.select("op", "name", "n")
+        return run(given, tmp_path, lambda batch: found.extend(map(tuple, batch.collect())))
+
+    assert go_on(before) is None
+    error = go_on(now)
+    assert f"number of buckets: {before} became {now}" in str(error)
+    assert found == [("insert", name, 1)]
+    assert go_on(before) is None
+    assert found[-1] == ("insert", name, 3)

@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.streams.kernel.buckets import DEFAULT_BUCKETS, bucket_ids, bucket_of
+from headwater.streams.kernel.buckets import (
+    DEFAULT_BUCKETS,
+    EVERYWHERE,
+    bucket_ids,
+    bucket_of,
+)
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 4, 8, 16, 32, 64])
@@ -20,6 +25,11 @@ def test_each_task_has_the_same_number_of_buckets(tasks: int) -> None:
 @pytest.mark.parametrize("buckets", [1, 2, 3, 7, 16, 64, 200])
 def test_numbers_are_distinct(buckets: int) -> None:
     assert len(set(bucket_ids(buckets))) == buckets
+
+
+@pytest.mark.parametrize("buckets", [*range(1, 130), 200, 1000])
+def test_one_bucket_has_the_same_number_whatever_their_count(buckets: int) -> None:
+    assert EVERYWHERE in bucket_ids(buckets)
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=1), st.integers(1, 1000))

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 
 from headwater.streams.kernel import processor
 from headwater.streams.kernel.buckets import bucket_ids
-from headwater.streams.kernel.errors import StateMismatchError
+from headwater.streams.kernel.errors import StateDamagedError, StateMismatchError
 from headwater.streams.kernel.keys import encode_keys
 from headwater.streams.kernel.operator import Step, Time
 from headwater.streams.kernel.packing import from_bytes, to_bytes
@@ -186,6 +186,61 @@ def test_state_of_another_operator_is_refused_and_what_differs_is_named() -> Non
     assert "sum: of a became of b; " in str(raised.value)
     assert "key 1: shop (string) became none" in str(raised.value)
     assert "new checkpointLocation" in raised.value.hint
+
+
+def changed_header(change: Callable[[dict[str, Any]], object]) -> TwsTester:
+    """Return a bucket whose state is that of another Headwater."""
+    test = bucket_with()
+    test.test(BUCKET, [blob(("x", 3, 1)), told(1)])
+    kept = test.peekValueState("header", BUCKET)
+    assert kept is not None
+    header = json.loads(kept[0])
+    change(header)
+    test.updateValueState("header", BUCKET, (json.dumps(header).encode(),))
+    return test
+
+
+@pytest.mark.parametrize(
+    "version, who", [(2, "a newer Headwater"), (0, "an older Headwater"), ("1b", "another")]
+)
+def test_state_of_another_version_is_refused_whatever_else_has_changed(
+    version: object, who: str
+) -> None:
+    def change(header: dict[str, Any]) -> None:
+        header["state"]["version"] = version
+        header["made by"] = {"what it is made by": "said in other words"}
+        del header["clocks"]
+
+    test = changed_header(change)
+    with pytest.raises(StateDamagedError, match=f"state of version {version!r}") as raised:
+        test.test(BUCKET, [told(2)])
+    assert who in raised.value.hint
+    assert "new checkpointLocation" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda header: header.pop("state"),
+        lambda header: header.pop("clocks"),
+        lambda header: header.update(state=None),
+        lambda header: header["state"].pop("tables"),
+    ],
+    ids=["state", "clocks", "nothing", "tables"],
+)
+def test_a_header_that_lacks_something_is_refused_by_name(
+    change: Callable[[dict[str, Any]], object],
+) -> None:
+    with pytest.raises(StateDamagedError, match="cannot be read") as raised:
+        changed_header(change).test(BUCKET, [told(2)])
+    assert "new checkpointLocation" in raised.value.hint
+
+
+def test_bytes_that_are_no_header_are_refused_by_name() -> None:
+    test = bucket_with()
+    test.updateValueState("header", BUCKET, (b"\x80\x04\x95",))
+    with pytest.raises(StateDamagedError, match="cannot be read"):
+        test.test(BUCKET, [told(2)])
 
 
 def test_a_chunk_that_is_missing_is_named() -> None:

@@ -15,6 +15,9 @@ from headwater.streams.kernel.errors import BucketCountError
 DEFAULT_BUCKETS: Final = 64
 """Enough for 64 cores to work on one operator; each costs a few calls a batch."""
 
+EVERYWHERE: Final = 0
+"""The number of a bucket that there is whatever their count: the first that `bucket_ids` tries."""
+
 _MASK: Final = 0xFFFFFFFF
 _SPARKS_SEED: Final = 42
 
@@ -48,7 +51,7 @@ def bucket_ids(buckets: int) -> tuple[int, ...]:
     Whatever divides `buckets` divides them evenly: of 64 buckets each of 4 tasks gets 16.
     """
     found: dict[int, int] = {}
-    candidate = 0
+    candidate = EVERYWHERE
     while len(found) < buckets:
         found.setdefault(_sparks_hash(candidate) % buckets, candidate)
         candidate += 1

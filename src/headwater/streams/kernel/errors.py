@@ -15,7 +15,7 @@ class KeysTooLargeError(HeadwaterError):
 
 
 class StateDamagedError(HeadwaterError):
-    """State that is not what was written, or that a newer version has written."""
+    """State that is not what was written, or that another version has written."""
 
 
 class ValueTypeError(HeadwaterError):
@@ -44,6 +44,28 @@ class RetractionError(HeadwaterError):
 
 class OwnOperatorError(HeadwaterError):
     """An operator of one's own that does not keep to what was asked of it."""
+
+
+def check_version(found: object, known: int) -> None:
+    """Refuse state whose form is that of another version.
+
+    Args:
+        found: The version that is written in the state.
+        known: The one that this program writes and reads.
+
+    Raises:
+        StateDamagedError: They differ.
+    """
+    if found == known:
+        return
+    which = "another"
+    if isinstance(found, int):
+        which = "a newer" if found > known else "an older"
+    raise StateDamagedError(
+        f"state of version {found!r} cannot be read, only {known}",
+        hint=f"{which} Headwater has written it: go on with that one, or begin anew without the "
+        "state, with a new checkpointLocation",
+    )
 
 
 def retracted(who: str, hint: str = "") -> RetractionError:

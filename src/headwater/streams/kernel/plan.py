@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from headwater.streams.errors import hints_shown
 from headwater.streams.formats.letters import LATE_COUNTS, LATE_EVENTS
-from headwater.streams.kernel.buckets import bucket_ids, check_buckets
+from headwater.streams.kernel.buckets import EVERYWHERE, bucket_ids, check_buckets
 from headwater.streams.kernel.errors import RowOriginError, StateStoreError
 from headwater.streams.kernel.keys import check_key_type
 from headwater.streams.kernel.operator import (
@@ -322,7 +322,8 @@ def _packing(
     """Return what runs in tasks; it must hold on to no DataFrame.
 
     Where no clock calls on all buckets, one of them is called on in every batch: if its state is
-    that of another operator, no batch can leave the others with the state of both.
+    that of another operator, or of another number of buckets, no batch can leave the others with
+    the state of both.
     """
     schema = prepared.schema
     keys = len(prepared.key_types)
@@ -343,7 +344,7 @@ def _packing(
                 numbers = [ids[each] for each in blobs.buckets]
                 yield _sent(numbers, which, blobs.data, Faults())
             if greets:
-                yield _sent(ids[:1], which, pa.array([GREETING], pa.binary()), Faults())
+                yield _sent([EVERYWHERE], which, pa.array([GREETING], pa.binary()), Faults())
             if reporter is not None:
                 reporter.report(packer.reached)
             yield _sent([None], which, pa.nulls(1, pa.binary()), packer.faults)

@@ -29,10 +29,14 @@ from headwater.streams.errors import hints_shown
 from headwater.streams.kernel.buckets import bucket_ids
 from headwater.streams.kernel.chunks import ChunkStore
 from headwater.streams.kernel.copies import LocalCopies
-from headwater.streams.kernel.errors import StateMismatchError
+from headwater.streams.kernel.errors import (
+    StateDamagedError,
+    StateMismatchError,
+    check_version,
+)
 from headwater.streams.kernel.operator import OFFSET, PARTITION, Operator, Time
 from headwater.streams.kernel.packing import from_bytes, in_order, pieces
-from headwater.streams.kernel.state import State, changes
+from headwater.streams.kernel.state import VERSION, State, changes
 
 BLOB_COLUMNS: Final = (
     "bucket int, input int, blob binary, clock string, watermark long, idle boolean, hold long"
@@ -147,13 +151,21 @@ class BucketProcessor(StatefulProcessor):
         kept = self._headers.get()
         if kept is None:
             return _Header(None, {}, 0, self._setting.operator.start())
-        header = json.loads(kept[0])
-        _check_fingerprint(header["made by"], self._setting.fingerprint)
-        clocks = {name: (said[0], said[1]) for name, said in header["clocks"].items()}
-        state = State.restore(
-            header["state"], _copies().over(_InSpark(self._chunks)), stagger=bucket
-        )
-        return _Header(header["watermark"], clocks, header["given"], state)
+        store = _copies().over(_InSpark(self._chunks))
+        try:
+            header = json.loads(kept[0])
+            # First: another version may say all else in other words.
+            check_version(header["state"]["version"], VERSION)
+            _check_fingerprint(header["made by"], self._setting.fingerprint)
+            clocks = {name: (said[0], said[1]) for name, said in header["clocks"].items()}
+            state = State.restore(header["state"], store, stagger=bucket)
+            return _Header(header["watermark"], clocks, header["given"], state)
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise StateDamagedError(
+                f"the state of bucket {bucket} cannot be read: {type(error).__name__}: {error}",
+                hint="the checkpoint was damaged, or another version has written it: go on with "
+                "that one, or begin anew without the state, with a new checkpointLocation",
+            ) from error
 
     def _write(self, before: _Header, after: _Header) -> None:
         header = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from headwater.streams.kernel.chunks import Chunk, ChunkStore
-from headwater.streams.kernel.errors import StateDamagedError
+from headwater.streams.kernel.errors import check_version
 from headwater.streams.kernel.table import Table
 
 JSON = None | bool | int | float | str | list["JSON"] | dict[str, "JSON"]
@@ -66,13 +66,9 @@ class State:
             stagger: Shifts when tables merge their runs: the number of the bucket.
 
         Raises:
-            StateDamagedError: A newer version has written the header.
+            StateDamagedError: Another version has written the header.
         """
-        if header["version"] != VERSION:
-            raise StateDamagedError(
-                f"state of version {header['version']} cannot be read, only {VERSION}",
-                hint="a newer Headwater has written it: use that one",
-            )
+        check_version(header["version"], VERSION)
         schemas = header["schemas"]
         tables = {
             name: Table.restore(

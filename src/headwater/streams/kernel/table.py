@@ -17,7 +17,7 @@ import pyarrow as pa
 from headwater.streams.kernel import arrays, finding, merging, runs, tiers
 from headwater.streams.kernel.canonical import check_value_type
 from headwater.streams.kernel.chunks import Chunk, ChunkStore
-from headwater.streams.kernel.errors import StateDamagedError
+from headwater.streams.kernel.errors import check_version
 from headwater.streams.kernel.finding import Matches
 from headwater.streams.kernel.runs import KEY, Piece, Run, Shape
 
@@ -143,13 +143,9 @@ class Table:
         """Return the table that was described; its chunks are loaded when they are needed.
 
         Raises:
-            StateDamagedError: A newer version has described it.
+            StateDamagedError: Another version has described it.
         """
-        if description["version"] != VERSION:
-            raise StateDamagedError(
-                f"state of version {description['version']} cannot be read, only {VERSION}",
-                hint="a newer Headwater has written it: use that one",
-            )
+        check_version(description["version"], VERSION)
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(description["schema"])))
         kept = [
             Run(

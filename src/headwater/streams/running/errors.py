@@ -28,7 +28,12 @@ _FULL = ("No space left on device", "Disk quota exceeded")
 # Spark's name for two drivers that both write the offsets of a batch.
 _SECOND_DRIVER = "CONCURRENT_STREAM_LOG_UPDATE"
 # What only a checkpoint of its own can end, once records or topics are not what they were.
-_NEEDS_RESET = {"TopicRecreatedError", "CheckpointBehindError", "StateMismatchError"}
+_NEEDS_RESET = {
+    "TopicRecreatedError",
+    "CheckpointBehindError",
+    "StateDamagedError",
+    "StateMismatchError",
+}
 # The last line of a Python traceback of ours, wherever Spark has put it.
 _OURS = re.compile(r"headwater\.[\w.]+\.(?P<kind>\w+Error): (?P<message>.+)")
 _PYTHON = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Interrupt): ")
