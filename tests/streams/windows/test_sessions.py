@@ -259,6 +259,30 @@ def test_how_late_a_row_is() -> None:
     assert by_us.tolist() == [0, 2, 0, 0, 0]
 
 
+@given(
+    st.integers(1, 3600) | st.integers(1, 3600).map(lambda seconds: seconds * 1_000_000),
+    st.integers(-(10**12), 10**12),
+    st.integers(0, 2 * 3600 * 1_000_000),
+    st.sampled_from([Drop(), Correct(60_000_000)]),
+)
+def test_a_row_is_late_when_its_own_session_is_over_or_a_sixteenth_of_the_gap_before(
+    gap_us: int, time_us: int, behind_us: int, late: Drop | Correct
+) -> None:
+    """What `docs/guides/windows.md` says: the sixteenth is the price of aggregating early."""
+    over = operator(gap_us, late)
+    table = over.combine(0, rows([("k", time_us, 1)], VALUES))
+
+    (is_late,), _ = over.late(0, table, time_us + behind_us)
+
+    over_us = behind_us - late.until_us - gap_us
+    if over_us > 0:
+        assert is_late, "the session of this row alone has closed"
+    if over_us <= -(gap_us // 16):
+        assert not is_late
+    if behind_us == 0:
+        assert not is_late, "what is not older than the watermark is never late"
+
+
 def test_an_overflow_names_the_session() -> None:
     table = rows([("k", 1, 2**63 - 1), ("k", 2, 1)], VALUES)
 

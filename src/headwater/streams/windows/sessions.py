@@ -8,7 +8,8 @@ gap belong together, as in Spark and in Flink. It closes when the watermark has 
 
 Time is cut into slots of a sixteenth of the gap. Rows of a key in one slot are always in one
 session, so they are aggregated before they travel. A row is late when its slot began more than a
-gap before the watermark: it could be judged alone, by whoever has no state. A row that is not
+gap before the watermark: all rows of a slot are late at once, whichever of them travel together. So
+a row may be late up to a slot before the session of this row alone would close. A row that is not
 behind the watermark never is. One that is behind it, but not late, may belong to a session that has
 closed already; where results are not corrected it begins another.
 
