@@ -1,4 +1,4 @@
-"""Who is idle, in a made-up query that Spark plans as it does, with all orders it may choose."""
+"""Which partitions are idle, in a made-up query that is planned as Spark plans, in any order."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.streams.time.fold import Place, Progress, Report, advanced
-from headwater.streams.time.idleness import Idleness, Log, Plannings
+from headwater.streams.time.fold import Place, Progress, merged
+from headwater.streams.time.idleness import Idleness, Log
 
 A, B = ("t", 0), ("t", 1)
 PLACES = (A, B)
@@ -23,11 +23,10 @@ class Query:
     rows: dict[Place, list[int | None]] = field(default_factory=lambda: {A: [], B: []})
     read: dict[Place, int] = field(default_factory=lambda: {A: 0, B: 0})
     progress: dict[Place, Progress | None] = field(default_factory=lambda: {A: None, B: None})
-    plannings: Plannings = field(default_factory=Plannings)
-    batches: int = 0
+    counts: dict[Place, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.idleness = Idleness(IDLE_MS, 0, bounded=self.bound is not None)
+        self.idleness = Idleness(IDLE_MS, 0)
 
     def logs(self, places: set[Place] | tuple[Place, ...] = PLACES) -> dict[Place, Log]:
         return {place: Log(0, len(self.rows[place])) for place in places}
@@ -39,14 +38,13 @@ class Query:
         source_first: bool = True,
         takes_ms: int = 0,
     ) -> set[Place]:
-        """Plan a batch and run it; return who is idle.
+        """Plan a batch and run it; return which partitions are idle.
 
         Args:
             between: What happens after one of the two was asked, and before the other is.
             source_first: Whether Spark asks the source first.
             takes_ms: How long the batch runs.
         """
-        self.plannings.begin()
         if source_first:
             ends = self._ends()
             between()
@@ -56,9 +54,6 @@ class Query:
             between()
             ends = self._ends()
         if ends != self.read:
-            if self.batches:
-                self.plannings.commit()
-            self.batches += 1
             self._run(ends)
             self.now_ms += takes_ms
         return idle
@@ -76,20 +71,21 @@ class Query:
     def _run(self, ends: dict[Place, int]) -> None:
         for place, end in ends.items():
             times = [time for time in self.rows[place][self.read[place] : end] if time is not None]
-            if end > self.read[place]:
-                report = Report(max(times, default=None), self.read[place], end - 1, self.now_ms)
-                self.progress[place] = advanced(self.progress[place], report)
+            if times:
+                new = Progress(max(times), self.now_ms)
+                self.progress[place] = merged(self.progress[place], new)
+                self.counts[place] = self.counts.get(place, 0) + 1
         self.read = ends
 
     def _idle(self) -> set[Place]:
-        silent = self.idleness.silent(self.progress, self.now_ms)
-        idle = self.idleness.idle(self.logs(silent), self.progress, self.plannings)
+        silent = self.idleness.silent(self.progress, self.counts, self.now_ms)
+        idle = self.idleness.idle(self.logs(silent), self.read)
         self.asked_with = {place: len(self.rows[place]) for place in PLACES}
         self.knew = dict(self.read)
         return idle
 
     def unread_times(self, place: Place) -> list[int]:
-        """Return event times that were there when it was decided who is idle, but not read."""
+        """Return event times that were there when idleness was decided, but were not read."""
         rows = self.rows[place][self.knew[place] : self.asked_with[place]]
         return [time for time in rows if time is not None]
 
@@ -108,7 +104,7 @@ STEPS = st.lists(
 
 @settings(max_examples=200)
 @given(STEPS, st.sampled_from([None, 1, 2]))
-def test_nobody_is_idle_who_has_times_to_be_read(
+def test_no_partition_is_idle_that_has_times_to_be_read(
     steps: list[tuple[list[tuple[Place, int]], list[tuple[Place, int]], bool, int, int]],
     bound: int | None,
 ) -> None:
@@ -146,8 +142,6 @@ def test_all_are_idle_in_the_end_when_nothing_comes_any_more(
         query.plan()
     query.plan()
     query.now_ms += IDLE_MS
-    query.plan()
-    query.plan()
     assert query.plan() == set(PLACES)
 
 
@@ -175,7 +169,7 @@ def test_a_row_that_comes_between_two_questions_of_one_planning_is_waited_for() 
     assert A not in query.plan()
 
 
-def test_a_batch_that_takes_long_makes_nobody_silent() -> None:
+def test_a_batch_that_takes_long_makes_no_partition_silent() -> None:
     query = Query()
     query.rows = {A: [1], B: [1]}
     query.plan(takes_ms=10 * IDLE_MS)
@@ -184,7 +178,7 @@ def test_a_batch_that_takes_long_makes_nobody_silent() -> None:
     assert query.plan() == {A, B}
 
 
-def test_a_partition_that_is_read_slowly_is_not_idle() -> None:
+def test_a_partition_that_has_rows_and_is_not_read_is_not_idle() -> None:
     query = Query(bound=1)
     query.rows = {A: [1] * 50, B: [1] * 3}
     query.plan()
@@ -203,73 +197,89 @@ def test_rows_without_any_time_do_not_stop_the_others() -> None:
     assert idle == {B}
 
 
+def test_in_bounded_batches_rows_without_any_time_do_not_stop_the_others_either() -> None:
+    """Though there is always more to be read of them."""
+    query = Query(bound=1)
+    query.rows = {A: [None] * 10, B: []}
+    seen = []
+    for _ in range(8):
+        query.now_ms += IDLE_MS // 2
+        seen.append(A in query.plan())
+    assert len(query.rows[A]) > query.read[A]
+    assert seen == [False] * 4 + [True] * 4, "silent in the third planning, and two batches more"
+    query.rows[A][query.read[A]] = 7
+    query.plan()
+    assert A not in query.plan(), "a time is heard"
+
+
+def test_after_its_end_was_reached_the_next_rows_are_waited_for_again() -> None:
+    query = Query()
+    query.rows = {A: [None] * 3, B: []}
+    query.plan()
+    query.now_ms += IDLE_MS
+    for _ in range(4):
+        assert A in query.plan()
+        query.rows[A].append(None)
+        assert A not in query.plan(), "one batch after each end tells nothing of the next"
+
+
 def test_what_an_earlier_process_heard_counts_from_when_it_was_written() -> None:
-    watched = Idleness(IDLE_MS, 1090, bounded=False)
-    progress = {A: Progress(5, 1000, 3), B: Progress(5, 1090, 3)}
-    assert watched.silent(progress, 1100) == {A}
-    assert watched.silent(progress, 1199) == {A}
-    assert watched.silent(progress, 1200) == {A, B}
+    """By the wall clock, of which the process knows only how late it was when it began."""
+    watched = Idleness(IDLE_MS, 1090)
+    progress: dict[Place, Progress | None] = {A: Progress(5, 1000), B: Progress(5, 1090)}
+    assert watched.silent(progress, {}, 7) == set()
+    assert watched.silent(progress, {}, 17) == {A}
+    assert watched.silent(progress, {}, 106) == {A}
+    assert watched.silent(progress, {}, 107) == {A, B}
 
 
-def test_nobody_is_idle_where_all_are_waited_for() -> None:
-    watched = Idleness(None, 0, bounded=False)
-    assert watched.silent({A: None}, 10**12) == set()
+def test_reports_from_the_future_of_this_process_count_from_now() -> None:
+    """The wall clock of a host was set back between two runs, or is ahead of the driver's."""
+    watched = Idleness(IDLE_MS, 1000)
+    progress: dict[Place, Progress | None] = {A: Progress(5, 999_000)}
+    assert watched.silent(progress, {}, 0) == set()
+    assert watched.silent(progress, {}, IDLE_MS - 1) == set()
+    assert watched.silent(progress, {}, IDLE_MS) == {A}
+
+
+def test_a_time_is_heard_whatever_the_wall_clock_of_the_task_says() -> None:
+    watched = Idleness(IDLE_MS, 1000)
+    for now_ms in range(0, 10 * IDLE_MS, IDLE_MS // 2):
+        reported_ms = 5000 - now_ms
+        progress: dict[Place, Progress | None] = {A: Progress(now_ms, max(5000, reported_ms))}
+        assert watched.silent(progress, {A: now_ms}, now_ms) == set()
+
+
+def test_nothing_is_idle_where_everything_is_waited_for() -> None:
+    watched = Idleness(None, 0)
+    assert watched.silent({A: None}, {}, 10**12) == set()
 
 
 def test_a_query_that_ends_judges_at_once_what_it_never_heard_of() -> None:
-    """A is empty, B has rows that a filter takes away: after the first batch both are idle."""
-    watched, plannings = Idleness(IDLE_MS, 0, bounded=False), Plannings()
+    """A is empty, B has rows that a filter takes away: when it has read them, both are idle."""
+    watched = Idleness(IDLE_MS, 0)
     logs = {A: Log(0, 0), B: Log(0, 5)}
-    watched.hurry(logs, 0)
-    plannings.begin()
+    watched.hurry(logs)
     nothing: dict[Place, Progress | None] = {A: None, B: None}
-    assert watched.silent(nothing, 0) == {A, B}
-    assert watched.idle(logs, nothing, plannings) == {A}
-    plannings.begin()
-    assert watched.silent(nothing, 0) == {A, B}
-    assert watched.idle(logs, nothing, plannings) == {A, B}
+    assert watched.silent(nothing, {}, 0) == {A, B}
+    for position in range(5):
+        assert watched.idle(logs, {B: position}) == {A}, "however many batches it takes"
+    later = {A: Log(0, 3), B: Log(0, 9)}
+    assert watched.silent(nothing, {}, 0) == {A, B}
+    assert watched.idle(later, {B: 5}) == {A, B}, "what came since is not read in this run"
 
 
 def test_a_query_that_ends_waits_for_what_it_has_heard_however_long_it_takes() -> None:
-    watched = Idleness(IDLE_MS, 0, bounded=False)
-    watched.hurry({A: Log(0, 5), B: Log(0, 5)}, 1000)
-    assert watched.silent({A: Progress(1, 900, 3), B: Progress(1, 901, 3)}, 1000) == {A}
-    assert watched.silent({A: Progress(1, 1001, 5), B: Progress(1, 901, 3)}, 10**9) == set()
+    watched = Idleness(IDLE_MS, 1000)
+    watched.hurry({A: Log(0, 5), B: Log(0, 5)})
+    before: dict[Place, Progress | None] = {A: Progress(1, 900), B: Progress(1, 901)}
+    assert watched.silent(before, {A: 1}, 0) == {A}
+    heard: dict[Place, Progress | None] = {A: Progress(1, 900), B: Progress(1, 901)}
+    assert watched.silent(heard, {A: 2}, 10**9) == set()
 
 
-def test_bounded_batches_prove_nothing_by_their_number() -> None:
-    watched, plannings = Idleness(IDLE_MS, 0, bounded=True), Plannings()
-    watched.silent({A: None}, 0)
-    for _ in range(5):
-        plannings.begin()
-        plannings.commit()
-        watched.silent({A: None}, IDLE_MS)
-        assert watched.idle({A: Log(0, 5)}, {A: None}, plannings) == set()
-    assert watched.unread((), {A: Progress(None, None, 3)}) == {A: Log(3, 5)}
-    watched.prove(A)
-    assert watched.idle({A: Log(0, 5)}, {A: None}, plannings) == {A}
-
-
-def test_where_rows_are_held_back_a_planning_in_vain_proves_nothing() -> None:
-    for held in (False, True):
-        watched, plannings = Idleness(IDLE_MS, 0, bounded=False, held=held), Plannings()
-        watched.silent({A: None}, 0)
-        plannings.begin()
-        plannings.commit()
-        for _ in range(4):
-            plannings.begin()
-            watched.silent({A: None}, IDLE_MS)
-            idle = watched.idle({A: Log(0, 5)}, {A: None}, plannings)
-        assert idle == (set() if held else {A})
-
-
-def test_a_planning_without_a_batch_is_known_by_the_next() -> None:
-    plannings = Plannings()
-    plannings.begin()
-    plannings.begin()
-    assert plannings.quiet == 0, "the first batch is committed with the second"
-    plannings.commit()
-    plannings.begin()
-    assert plannings.quiet == 0
-    plannings.begin()
-    assert (plannings.quiet, plannings.number) == (3, 4)
+def test_what_fell_off_the_start_of_a_log_need_not_be_read() -> None:
+    watched = Idleness(IDLE_MS, 0)
+    watched.silent({A: None}, {}, 0)
+    watched.silent({A: None}, {}, IDLE_MS)
+    assert watched.idle({A: Log(7, 7)}, {}) == {A}

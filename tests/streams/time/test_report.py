@@ -11,8 +11,8 @@ from headwater.streams.client_options import ClientOptions
 from headwater.streams.time import report, time_log
 from headwater.streams.time.errors import ReportError
 from headwater.streams.time.fold import Reach
-from headwater.streams.time.records import TIME_TOPIC, TimeScan
-from headwater.streams.time.report import Reporter, bind_clock
+from headwater.streams.time.records import TIME_TOPIC, Names, TimeScan
+from headwater.streams.time.report import Reporter
 from headwater.streams.time.time_log import TimeLog
 from headwater.testing.broker import EmbeddedBroker
 from tests.streams.brokers import HEADWATER, Broker
@@ -54,10 +54,11 @@ def away(own_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> Callabl
 
 
 def found(running: EmbeddedBroker) -> dict[tuple[str, int], int | None]:
-    scan = TimeScan("c", "name", query_id="q")
+    scan = TimeScan("q", Names("name", "name"))
     log = TimeLog(running.bootstrap_servers, PATIENT)
     log.read(scan)
     log.close()
+    scan.fold({("a", 0): 1000})
     return {place: each.time_us for place, each in scan.progress().items()}
 
 
@@ -85,18 +86,6 @@ def test_a_later_report_waits_too(
     assert found(own_broker) == {("a", 0): 8}
 
 
-def test_a_binding_waits(own_broker: EmbeddedBroker, away: Callable[[], list[float]]) -> None:
-    address = own_broker.bootstrap_servers
-    pauses = away()
-    bind_clock(address, PATIENT, "c")
-    assert pauses
-    scan = TimeScan("c", "name")
-    log = TimeLog(address, PATIENT)
-    log.read(scan)
-    log.close()
-    assert scan.query_id == "q"
-
-
 def test_a_broker_that_stays_away_fails_the_task_by_name(own_broker: EmbeddedBroker) -> None:
     reporter = Reporter(own_broker.bootstrap_servers, ClientOptions(timeout_s=0.2), "name")
     own_broker.stop()
@@ -109,7 +98,9 @@ def test_a_broker_that_stays_away_fails_the_task_by_name(own_broker: EmbeddedBro
 
 
 def test_nothing_seen_is_nothing_to_say() -> None:
-    Reporter("localhost:1", ClientOptions(timeout_s=0.2), "name").report({})
+    reporter = Reporter("localhost:1", ClientOptions(timeout_s=0.2), "name")
+    reporter.report({})
+    reporter.report({("a", 0): Reach(None, 0, 9)})
 
 
 def test_the_topic_is_made_with_what_keeps_it_short(own_broker: EmbeddedBroker) -> None:

@@ -1,146 +1,34 @@
 """The time reader against both brokers, asked as Spark asks it, with a clock that a test moves."""
 
-import pickle
-import time
-import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from headwater.delivery.client import admin
 from headwater.delivery.client.cluster import Cluster, TopicInfo
-from headwater.streams.client_options import ClientOptions
 from headwater.streams.errors import CheckpointError
 from headwater.streams.options import Choice
 from headwater.streams.time import partitions, report, time_log
 from headwater.streams.time.fold import END_US, Reach
 from headwater.streams.time.reader_options import (
     Read,
-    TimeOptions,
     read_time_options,
     time_reader_options,
 )
 from headwater.streams.time.records import TIME_PLACE, TIME_TOPIC
 from headwater.streams.time.report import Reporter
 from headwater.streams.time.time_log import forget_query
-from headwater.streams.time.time_reader import TimeReader
 from headwater.testing.broker import EmbeddedBroker
-from headwater.testing.manual_clock import ManualClock
 from tests.streams.brokers import HEADWATER, Broker
+from tests.streams.time.planned import IDLE_MS, Query, send
 
-IDLE_MS = 10_000
-DELAY_US = 10
-# Brokers refuse timestamps that are far ahead of their own time; tests move an hour at most.
-START_MS = time.time_ns() // 1_000_000 - 3_600_000
-LIMIT = ReadAllAvailable()
 # Kafka's number for topics among what has configs.
 _TOPIC = 2
-Offset = dict[str, Any]
-
-
-class Query:
-    """A query as far as a time reader notices it: plannings, tasks that report, commits."""
-
-    def __init__(
-        self,
-        broker: Broker,
-        topic: str,
-        monkeypatch: pytest.MonkeyPatch,
-        **options: Any,  # noqa: ANN401
-    ) -> None:
-        self.query_id = uuid.uuid4().hex
-        self.clock = ManualClock(START_MS)
-        read = Read(
-            Choice(topics=(topic,)),
-            read_committed=True,
-            bounded=options.pop("bounded", False),
-            held=False,
-        )
-        self.options = TimeOptions(
-            broker.bootstrap,
-            ClientOptions(timeout_s=options.pop("timeout_s", 20.0)),
-            "at/any/1",
-            DELAY_US,
-            options.pop("idle_ms", IDLE_MS),
-            (read,),
-            closes=options.pop("closes", False),
-        )
-        assert not options
-        self.topic = topic
-        self.readers: list[TimeReader] = []
-        self.batches = 0
-        monkeypatch.setattr(report, "_query_id", lambda: self.query_id)
-        monkeypatch.setattr(report, "time", SimpleNamespace(time_ns=self._time_ns))
-        self.start()
-
-    def _time_ns(self) -> int:
-        return self.clock.now_ms() * 1_000_000
-
-    def start(self, *, available_now: bool = False) -> None:
-        """Start the query, or start it again on its checkpoint."""
-        self.reader = TimeReader(self.options, self.clock)
-        self.readers.append(self.reader)
-        if not self.batches:
-            self.offset = self.reader.initialOffset()
-        if available_now:
-            self.reader.prepareForTriggerAvailableNow()
-
-    def report(self, reached: dict[int, tuple[int | None, int, int]]) -> None:
-        """Report as the tasks of a batch do."""
-        options = self.options
-        reporter = Reporter(options.bootstrap, options.client, options.name, self.topic)
-        told = pickle.loads(pickle.dumps(reporter))
-        told.report({("", number): reach for number, reach in reached.items()})
-
-    def plan(self, reached: dict[int, tuple[int | None, int, int]] | None = None) -> Offset:
-        """Plan a batch, and run it if there is one: its rows have reached so far."""
-        start, self.offset = self.offset, self.reader.latestOffset(self.offset, LIMIT)
-        if start == self.offset and not reached:
-            return self.offset
-        if self.batches:
-            self.reader.commit(start)
-        self.batches += 1
-        for partition in self.reader.partitions(start, self.offset):
-            (rows,) = list(self.reader.read(partition))
-            self.rows = rows.to_pylist()
-        if reached:
-            self.report(reached)
-        return self.offset
-
-    def stop(self) -> None:
-        for reader in self.readers:
-            reader.stop()
-
-    @property
-    def decided(self) -> tuple[int | None, bool]:
-        return self.offset["watermark"], self.offset["idle"]
-
-
-@pytest.fixture
-def start(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Query]]:
-    with ExitStack() as stack:
-
-        def begin(topic: str, **options: Any) -> Query:  # noqa: ANN401 - as Query's
-            query = Query(broker, topic, monkeypatch, **options)
-            stack.callback(query.stop)
-            return query
-
-        yield begin
-    report._close()
 
 
 @pytest.fixture
 def topic(broker: Broker) -> str:
     return broker.topic("time", partitions=2)
-
-
-def send(broker: Broker, topic: str, counts: tuple[int, int]) -> None:
-    for number, count in enumerate(counts):
-        broker.send(topic, [(None, b"x")] * count, partition=number)
 
 
 def test_the_slowest_partition_decides_and_a_change_is_a_batch(
@@ -161,39 +49,14 @@ def test_the_slowest_partition_decides_and_a_change_is_a_batch(
     assert query.decided == (190, False)
 
 
-def test_it_goes_on_after_a_restart(start: Callable[..., Query], topic: str) -> None:
-    query = start(topic)
-    query.plan({0: (1000, 0, 9), 1: (100, 0, 9)})
-    query.start()
-    query.plan({1: (300, 10, 19)})
-    assert query.decided == (90, False), "the query's id and the reports are in the topic"
-    query.start()
-    offset = query.plan()
-    assert query.decided == (290, False)
-    assert offset["query"] == query.query_id
-    query.start()
-    assert query.plan() == offset
-
-
-def test_a_batch_that_is_repeated_has_the_same_row(start: Callable[..., Query], topic: str) -> None:
-    query = start(topic)
-    first = query.plan({0: (1000, 0, 9), 1: (100, 0, 9)})
-    begin, end = first, query.plan()
-    query.start()
-    query.report({1: (5000, 10, 19)})
-    for start_of_batch in (begin, query.reader.initialOffset()):
-        (partition,) = query.reader.partitions(start_of_batch, end)
-        (rows,) = list(query.reader.read(partition))
-        assert rows.to_pylist() == query.rows
-
-
 def test_two_queries_and_two_clocks_do_not_hear_each_other(
     start: Callable[..., Query], topic: str
 ) -> None:
     one, other = start(topic), start(topic)
     assert one.offset["clock"] != other.offset["clock"]
+    one.plan({0: (9000, 0, 9), 1: (9000, 0, 9)})
     other.plan({0: (7000, 0, 9), 1: (7000, 0, 9)})
-    Reporter(one.options.bootstrap, one.options.client, "at/any/2", topic).report(
+    Reporter(one.options.bootstrap, one.options.client, "at/any/p02", topic).report(
         {("", 0): Reach(9000, 0, 9), ("", 1): Reach(9000, 0, 9)}
     )
     other.plan()
@@ -240,6 +103,38 @@ def test_a_first_batch_that_takes_long_makes_nobody_idle(
     assert query.decided == (90, False)
 
 
+@pytest.mark.parametrize("jump_ms", [-3_000_000, 86_400_000])
+def test_silence_is_not_measured_by_a_wall_clock_that_somebody_sets(
+    start: Callable[..., Query], broker: Broker, topic: str, jump_ms: int
+) -> None:
+    query = start(topic)
+    send(broker, topic, (10, 10))
+    query.plan({0: (1000, 0, 9), 1: (100, 0, 9)})
+    query.plan()
+    query.clock.advance(IDLE_MS - 1)
+    query.clock.set_calendar(query.clock.now_ms() + jump_ms)
+    query.plan()
+    assert query.decided == (90, False)
+    query.clock.advance(1)
+    query.plan()
+    query.plan()
+    assert query.decided == (990, True)
+
+
+def test_a_partition_that_reports_is_awake_though_the_tasks_clock_was_set_back(
+    start: Callable[..., Query], broker: Broker, topic: str
+) -> None:
+    query = start(topic)
+    send(broker, topic, (4, 4))
+    query.plan({0: (1000, 0, 0), 1: (100, 0, 0)})
+    query.clock.set_calendar(query.clock.now_ms() - 3_000_000)
+    for number in range(1, 4):
+        query.clock.advance(IDLE_MS - 1)
+        query.plan({0: (1000 + number, number, number), 1: (100 + number, number, number)})
+    query.plan()
+    assert query.decided == (93, False)
+
+
 def test_a_partition_that_is_behind_is_waited_for(
     start: Callable[..., Query], broker: Broker, topic: str
 ) -> None:
@@ -252,21 +147,20 @@ def test_a_partition_that_is_behind_is_waited_for(
     assert query.decided == (90, False)
 
 
-def test_ends_of_transactions_are_nothing_to_be_read(
-    start: Callable[..., Query], broker: Broker
+def test_a_partition_whose_rows_are_all_filtered_out_is_known_to_be_read(
+    start: Callable[..., Query], broker: Broker, topic: str
 ) -> None:
-    topic = broker.topic("time")
     query = start(topic, bounded=True)
-    broker.send(topic, [(None, b"x")] * 3)
-    broker.send_aborted(topic, [(None, b"y")] * 3)
-    query.plan({0: (1000, 0, 2)})
-    query.plan()
+    send(broker, topic, (10, 10))
+    query.plan({0: (1000, 0, 4), 1: (None, 0, 4)})
+    query.clock.advance(IDLE_MS)
+    query.plan({0: (2000, 5, 9)})
     query.clock.advance(IDLE_MS)
     query.plan()
-    assert query.decided == (990, True)
-    broker.send(topic, [(None, b"x")])
+    assert query.offset["watermark"] is None, "half of partition 1 is to be read, and is not"
+    query.plan({1: (None, 5, 9)})
     query.plan()
-    assert query.decided == (990, False), "what is there now is a row"
+    assert query.decided == (1990, False)
 
 
 def test_with_available_now_empty_partitions_are_idle_at_once(
@@ -440,21 +334,8 @@ def test_all_that_is_remembered_of_a_query_can_be_forgotten(
     query = start(topic)
     query.plan({0: (1000, 0, 9), 1: (100, 0, 9)})
     with Cluster(broker.bootstrap) as known:
-        assert forget_query(known, query.query_id) == 3
+        assert forget_query(known, query.query_id) == 2
         assert forget_query(known, query.query_id) == 0
-
-
-def test_where_the_answer_is_lost_it_is_asked_again(
-    start: Callable[..., Query], broker: Broker, topic: str
-) -> None:
-    query = start(topic)
-    query.plan({0: (1000, 0, 9), 1: (100, 0, 9)})
-    with Cluster(broker.bootstrap) as known:
-        forget_query(known, query.query_id)
-    query.start()
-    query.plan({0: (1000, 0, 9), 1: (100, 0, 9)})
-    query.plan()
-    assert query.decided == (90, False)
 
 
 @pytest.fixture
@@ -481,7 +362,7 @@ def test_if_the_topic_is_deleted_the_time_holds_and_goes_on(
     query.plan()
     assert query.decided == (190, False)
     broker.delete(TIME_TOPIC)
-    query.report({0: (3000, 20, 29), 1: (300, 20, 29)})
+    query.run({0: (3000, 20, 29), 1: (300, 20, 29)})
     query.plan()
     query.plan()
     assert query.decided == (290, False)
@@ -521,32 +402,12 @@ def test_options_survive_their_way_through_spark() -> None:
         "kafka.sasl.password": "secret",
     }
     written = time_reader_options(
-        client, name="n", delay_us=5, idle_ms=None, reads=reads, closes=True
+        client, name="n", delay_us=5, idle_ms=None, reads=reads, driver="/d", closes=True
     )
     assert [name for name, text in written.items() if "secret" in text] == ["kafka.sasl.password"]
     found = read_time_options({name.lower(): text for name, text in written.items()})
     assert (found.bootstrap, found.name, found.delay_us, found.idle_ms) == ("here:1", "n", 5, None)
     assert found.reads == reads
+    assert found.driver == "/d"
     assert found.closes
     assert found.client.security["sasl.password"] == "secret"
-
-
-@pytest.mark.parametrize(
-    "stored",
-    [
-        {"version": 1, "topics": {}},
-        {"version": 9, "clock": "c", "asked": 1, "watermark": None, "idle": False},
-        {"version": 1, "clock": "c", "asked": 1, "watermark": "soon", "idle": False},
-        {"version": 1, "clock": "c"},
-        {"version": 1, "clock": "c", "asked": 1, "watermark": 1, "idle": False, "ends": [["t"]]},
-        [],
-    ],
-)
-def test_a_checkpoint_that_is_none_of_ours_is_said_by_name(
-    stored: Any,  # noqa: ANN401 - whatever a checkpoint holds
-    start: Callable[..., Query],
-    topic: str,
-) -> None:
-    with pytest.raises(CheckpointError) as caught:
-        start(topic).reader.latestOffset(stored, LIMIT)
-    assert caught.value.hint

@@ -146,3 +146,20 @@ def test_sparks_own_source_has_the_same_time(
     query = Clocked(told(rows), tmp_path)
     query.run()
     assert query.watermarks() == [None, NOW - 1010]
+
+
+def test_a_partition_whose_rows_are_all_filtered_out_does_not_stop_bounded_batches(
+    spark: SparkSession, near: Broker, topic: str, tmp_path: Path
+) -> None:
+    for number in range(2):
+        send(near, topic, [NOW - 9000 + each for each in range(4000)], partition=number)
+    rows = events(spark, near, topic, maxOffsetsPerTrigger="20").filter("partition = 0")
+    query = Clocked(told(rows.transform(watermark("at", "10 seconds", idle="1 second"))), tmp_path)
+    running = query.start(processingTime="0 seconds")
+    try:
+        query.await_that(lambda said: said.watermark is not None)
+        assert len(query.rows) < 60, "most of both partitions is yet to be read"
+    finally:
+        running.stop()
+    watermarks = [each for each in query.watermarks() if each is not None]
+    assert watermarks == sorted(watermarks)

@@ -4,15 +4,15 @@ This file alone decides how an operator finds the clock of the rows that it is g
 two is a name in the metadata of the hidden column `__hw`: it goes with the rows through select,
 filter, withColumn and union. What belongs to the name is kept here: options have passwords in them.
 
-A name says under what reports are found again after a restart, so it must not change then; and two
-clocks of one query that see the same topic must not have the same, or one would follow the other's
-rows. So it is made of the column and the rule for the future, and of a number: the first clock that
-sees a topic by this column has 1, another one whose rows come about otherwise has 2. The delay is
-not in it: a query may be started again with another.
+Reports have another name, under which they are found again after a restart. Two clocks of one query
+that see the same topic must not have the same, or one would follow the other's rows. So it is made
+of the column, the rule for the future and a digest of how the rows come about, and of nothing else
+that the process has done. The delay is not in it: a query may be started again with another. If the
+plan is changed, the name is another one; the checkpoint remembers the one before.
 """
 
 import functools
-import itertools
+import hashlib
 import re
 import threading
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,8 @@ from pyspark.sql.types import StructType
 from headwater.streams.client_options import client_options
 from headwater.streams.options import bootstrap_of
 from headwater.streams.time.errors import WatermarkError, WatermarkMissingError
-from headwater.streams.time.reader_options import Read, time_reader_options
+from headwater.streams.time.query_positions import serve_positions
+from headwater.streams.time.reader_options import time_reader_options
 from headwater.streams.time.report import Reporter
 from headwater.streams.time.sources import (
     Sources,
@@ -46,6 +47,9 @@ CLOCK: Final = "headwater.clock"
 HOLD: Final = "headwater.hold_us"
 """What the metadata of the hidden column says: names with commas between, and microseconds."""
 
+# A name ends in a letter and a digest; those of earlier releases end in a number.
+_DIGEST: Final = "p"
+_DIGEST_BYTES: Final = 8
 
 _ORIGIN: Final = frozenset({"partition", "offset", "time"})
 """What it has, whoever has made it."""
@@ -83,7 +87,6 @@ class Clock:
 class _Kept(NamedTuple):
     name: str
     spec: ClockSpec
-    number: int
     plan: str
     reports: str
     options: dict[str, str]
@@ -101,41 +104,21 @@ def make_clock(rows: DataFrame, spec: ClockSpec) -> Clock:
         for known in _kept.values():
             if known.spec == spec and known.plan == plan and _is_of_session(known, rows):
                 return Clock((known.name,))
-        number = _number(spec, plan)
-        reports = f"{spec.column}/{spec.future}/{number}"
+        digest = hashlib.blake2b(plan.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+        reports = f"{spec.column}/{spec.future}/{_DIGEST}{digest}"
         options = time_reader_options(
             spec.sources.client,
             name=reports,
             delay_us=spec.delay_us,
             idle_ms=spec.idle_ms,
             reads=spec.sources.reads,
+            driver=serve_positions(rows.sparkSession),
             closes=spec.closes,
         )
         frame = rows.sparkSession.readStream.format("headwater").options(**options).load()
         name = f"clock.{len(_kept) + 1}"
-        _kept[name] = _Kept(name, spec, number, plan, reports, options, frame)
+        _kept[name] = _Kept(name, spec, plan, reports, options, frame)
     return Clock((name,))
-
-
-def _number(spec: ClockSpec, plan: str) -> int:
-    """Return which clock this is among those that could take its reports for theirs."""
-    taken = set()
-    for known in _kept.values():
-        alike = (known.spec.column, known.spec.future) == (spec.column, spec.future)
-        if alike and _may_overlap(known.spec.sources.reads, spec.sources.reads):
-            if known.plan == plan:
-                return known.number
-            taken.add(known.number)
-    return next(number for number in itertools.count(1) if number not in taken)
-
-
-def _may_overlap(ones: Sequence[Read], others: Sequence[Read]) -> bool:
-    for one, other in itertools.product(ones, others):
-        if one.choice.pattern is not None or other.choice.pattern is not None:
-            return True
-        if set(one.choice.names()) & set(other.choice.names()):
-            return True
-    return False
 
 
 def _is_of_session(known: _Kept, rows: DataFrame) -> bool:

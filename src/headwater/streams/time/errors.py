@@ -24,3 +24,7 @@ class ReportError(HeadwaterError):
 
 class TimeLogError(HeadwaterError):
     """What lies in the topic of reports is not what was written."""
+
+
+class QueryUnknownError(HeadwaterError):
+    """A time reader could not learn how far its query has read."""

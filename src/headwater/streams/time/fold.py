@@ -2,17 +2,17 @@
 
 This file alone decides the watermark. It is pure: reports, and who is idle, are handed in.
 
-A report says the largest event time that a task has seen in a partition, and how far the task has
-read. Of many reports the largest counts, so that their order and number do not matter. The
-watermark is the smallest of the partitions' times less the delay, and never goes back. A partition
-of which no time is known holds it where it is.
+A report says the largest event time that a task has seen in a partition, and in which rows. Of many
+reports the largest counts, so that their order and number do not matter. The watermark is the
+smallest of the partitions' times less the delay, and never goes back. A partition of which no time
+is known holds it where it is.
 
 Idle partitions hold up nobody. Where all are idle, the last to fall silent would have been alone at
 some moment, and which one that was is chance; so that chance decides nothing, the watermark is then
 that of the partition which is furthest ahead. Only when it has said so, it says that it is idle.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Mapping
 from typing import Final, NamedTuple
 
 Place = tuple[str, int]
@@ -48,17 +48,15 @@ class Report(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far a partition has come, by all its reports.
+    """How far the event time of a partition has come, by all its reports.
 
     Attributes:
-        time_us: The largest event time, if there was any.
-        timed_ms: When an event time was last reported, by the wall clock; None for never.
-        position: The offset behind the last row that was seen.
+        time_us: The largest event time.
+        timed_ms: When an event time was last reported, by the wall clock of the host that did.
     """
 
-    time_us: int | None
-    timed_ms: int | None
-    position: int
+    time_us: int
+    timed_ms: int
 
 
 class Decision(NamedTuple):
@@ -80,23 +78,11 @@ UNKNOWN: Final = Decision(None, idle=False)
 """What time it is before anything was reported."""
 
 
-def advanced(progress: Progress | None, report: Report) -> Progress:
-    """Return how far a partition has come, with one report more."""
-    known = progress or Progress(None, None, 0)
-    timed_ms = None if report.time_us is None else report.at_ms
-    return Progress(
-        largest(known.time_us, report.time_us),
-        largest(known.timed_ms, timed_ms),
-        max(known.position, report.last + 1),
-    )
-
-
-def folded(reports: Iterable[tuple[Place, Report]]) -> dict[Place, Progress]:
-    """Return how far each partition has come."""
-    found: dict[Place, Progress] = {}
-    for place, report in reports:
-        found[place] = advanced(found.get(place), report)
-    return found
+def merged(one: Progress | None, other: Progress) -> Progress:
+    """Return how far a partition has come by two accounts of it."""
+    if one is None:
+        return other
+    return Progress(max(one.time_us, other.time_us), max(one.timed_ms, other.timed_ms))
 
 
 def decide(
@@ -109,7 +95,7 @@ def decide(
 
     Args:
         before: The decision before.
-        partitions: All that are read, and how far each has come; None for one without a report.
+        partitions: All that are read, and how far each has come; None for one without a time.
         idle: Those of them that are not waited for.
         delay_us: By how much events may come out of order.
     """
@@ -123,7 +109,7 @@ def decide(
         return Decision(ahead, idle=False)
     ahead = before.watermark_us
     for progress in partitions.values():
-        if progress is not None and progress.time_us is not None:
+        if progress is not None:
             ahead = largest(ahead, progress.time_us - delay_us)
     return Decision(ahead, idle=bool(partitions) and ahead == before.watermark_us)
 

@@ -21,6 +21,7 @@ _DELAY: Final = "clockDelayUs"
 _IDLE: Final = "clockIdleMs"
 _READS: Final = "clockReads"
 _CLOSES: Final = "clockCloses"
+_DRIVER: Final = "clockDriver"
 _BOOTSTRAP: Final = "kafka.bootstrap.servers"
 # Of all that a source may be told, what says how to reach the brokers. Spark's own source has
 # options beside these that mean nothing here.
@@ -62,6 +63,7 @@ class TimeOptions:
         delay_us: By how much events may come out of order.
         idle_ms: For how long a partition is waited for; None: for ever.
         reads: What the sources read.
+        driver: Where the process that runs the query answers: see `query_positions`.
         closes: Whether a query that ends by itself ends the stream.
     """
 
@@ -71,6 +73,7 @@ class TimeOptions:
     delay_us: int
     idle_ms: int | None
     reads: tuple[Read, ...]
+    driver: str
     closes: bool = False
 
 
@@ -87,6 +90,7 @@ def time_reader_options(
     delay_us: int,
     idle_ms: int | None,
     reads: Sequence[Read],
+    driver: str,
     closes: bool = False,
 ) -> dict[str, str]:
     """Write down what a time reader is told."""
@@ -97,6 +101,7 @@ def time_reader_options(
         _DELAY: str(delay_us),
         _IDLE: "" if idle_ms is None else str(idle_ms),
         _READS: json.dumps([_read_as_json(read) for read in reads]),
+        _DRIVER: driver,
         _CLOSES: json.dumps(closes),
     }
 
@@ -118,6 +123,7 @@ def read_time_options(given: Mapping[str, str]) -> TimeOptions:
             delay_us=int(texts[_DELAY.lower()]),
             idle_ms=int(idle) if idle else None,
             reads=tuple(_read_from_json(read) for read in json.loads(texts[_READS.lower()])),
+            driver=texts[_DRIVER.lower()],
             closes=json.loads(texts[_CLOSES.lower()]) is True,
         )
     except (KeyError, TypeError, ValueError) as error:

@@ -1,32 +1,37 @@
 """What is written in the topic of reports, and how it is found there again.
 
 This file alone decides the form of `__hw_time`'s records and which of them may go. It reads batches
-that it is handed and asks no broker. There are two kinds:
+that it is handed and asks no broker.
 
     key      ["report", query id, name of the clock, topic, partition, first offset, last offset]
-    value    {"version": 1, "time": the largest event time in microseconds, or null}
-
-    key      ["clock", id of a time reader]
-    value    {"version": 1, "query": the id of the query that it works for}
+    value    {"version": 1, "time": the largest event time in microseconds}
 
 A report's key says which rows it is about, and so the same key always has the same value: whichever
 of two records compaction keeps, and however late a task that was given up writes, nothing changes.
-Of a partition only the report with the largest time and the one with the largest offset say
-something; the time reader has the others removed. So one or two stay for ever.
 
-The second kind tells a time reader, which Spark does not tell it, whose reports it has to fold.
+A copy of a checkpoint has the query's id as well, and a checkpoint may be restored to what it was a
+week ago. So whose report it is tells nothing; what tells is whether the checkpoint at hand has read
+the rows. A report of rows that it has not read waits until it has.
+
+Of a partition only the report with the largest time and the one with the largest offset say
+something; the time reader has the others removed. So one or two stay for ever. A checkpoint that
+was restored may miss one that was removed since; then a larger time is among the rows that it is
+about to read again, and until then its watermark is too low, never too high.
+
+Earlier releases wrote reports without a time (null), of which nothing follows; a second kind of
+record, `["clock", id]`, which nothing reads any more; and names that ended in a number.
 """
 
 import contextlib
 import json
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from typing import Any, Final, NamedTuple, Self
 
 from headwater.base.record.batch import BatchHeader, TruncatedBatchError, scan
 from headwater.base.record.records import Record, iterate
 from headwater.base.record.varint import BytesLike
 from headwater.streams.time.errors import TimeLogError
-from headwater.streams.time.fold import Place, Progress, Report, advanced
+from headwater.streams.time.fold import Place, Progress, Report, merged
 
 TIME_TOPIC: Final = "__hw_time"
 TIME_PLACE: Final = (TIME_TOPIC, 0)
@@ -40,16 +45,36 @@ class _Live(NamedTuple):
     """A report that is the largest of its partition in time or in offset."""
 
     key: bytes
-    time_us: int | None
+    time_us: int
     last: int
 
     @property
-    def by_time(self) -> tuple[bool, int, int]:
-        return (self.time_us is not None, self.time_us or 0, self.last)
+    def by_time(self) -> tuple[int, int]:
+        return (self.time_us, self.last)
 
     @property
-    def by_offset(self) -> tuple[int, bool, int]:
-        return (self.last, self.time_us is not None, self.time_us or 0)
+    def by_offset(self) -> tuple[int, int]:
+        return (self.last, self.time_us)
+
+
+class Names(NamedTuple):
+    """Under which names the reports of one clock are found.
+
+    Attributes:
+        own: The name that tasks use now.
+        before: The one that they used when the checkpoint was last written; None where the
+            checkpoint is of a release that did not keep it.
+    """
+
+    own: str
+    before: str | None
+
+    def takes(self, name: str) -> bool:
+        """Tell whether reports of this name are the clock's."""
+        if name in {self.own, self.before}:
+            return True
+        rule, _, number = name.rpartition("/")
+        return self.before is None and number.isdigit() and rule == self.own.rpartition("/")[0]
 
 
 def report_record(query_id: str, name: str, place: Place, report: Report) -> Record:
@@ -59,46 +84,61 @@ def report_record(query_id: str, name: str, place: Place, report: Report) -> Rec
     return Record(0, report.at_ms, key, value)
 
 
-def clock_record(clock_id: str, query_id: str, now_ms: int) -> Record:
-    """Write down which query a time reader works for."""
-    return Record(0, now_ms, _clock_key(clock_id), _text({"version": _VERSION, "query": query_id}))
-
-
 class TimeScan:
     """Folds what the topic says of one clock, batch by batch from the start of the log.
 
     Attributes:
         next_offset: The offset to go on from.
         surpassed: Keys of records that may be removed.
+        counts: How many reports of each partition were folded.
     """
 
-    def __init__(self, clock_id: str, name: str, *, query_id: str | None = None) -> None:
-        """Begin at the start of the log.
-
-        Args:
-            clock_id: The id of the time reader.
-            name: Which of a query's reports are its own.
-            query_id: Whose reports they are, if that is known.
-        """
+    def __init__(self, query_id: str, names: Names) -> None:
+        """Begin at the start of the log."""
         self.next_offset = 0
         self.surpassed: set[bytes] = set()
-        self._clock_key = _clock_key(clock_id)
-        self._name = name
-        self._query_id = query_id
-        self._own_prefix = b"" if query_id is None else _prefix(query_id, name)
-        self._is_bound = False
-        # As long as the query is not known, those of any that has a clock of this name.
-        self._progress: dict[str, dict[Place, Progress]] = {}
-        self._live: dict[tuple[str, Place], list[_Live]] = {}
+        self.counts: dict[Place, int] = {}
+        self._names = names
+        self._own_prefix = _prefix(query_id)
+        self._waiting: dict[tuple[str, Place], list[tuple[bytes, Report]]] = {}
+        self._folded: dict[tuple[str, Place], Progress] = {}
+        self._live: dict[Place, list[_Live]] = {}
 
     @property
-    def query_id(self) -> str | None:
-        """The query that the clock belongs to, as soon as it is known."""
-        return self._query_id
+    def has_waiting(self) -> bool:
+        """Whether there are reports of rows that are not known to have been read."""
+        return bool(self._waiting)
 
     def progress(self) -> dict[Place, Progress]:
-        """Return how far each partition has come that was reported."""
-        return {} if self._query_id is None else dict(self._progress.get(self._query_id, {}))
+        """Return how far each partition has come, by the reports that were folded.
+
+        Of several clocks of an earlier release it is not known which one this is: the slowest.
+        """
+        found: dict[Place, Progress] = {}
+        for (name, place), progress in self._folded.items():
+            if name != self._names.own:
+                found[place] = min(progress, found.get(place, progress))
+        for (name, place), progress in self._folded.items():
+            if name == self._names.own:
+                found[place] = merged(found.get(place), progress)
+        return found
+
+    def fold(self, positions: Mapping[Place, int]) -> None:
+        """Take in the reports of rows that the query has read: those before its positions.
+
+        What it reads from here on it reports under its own name, and no other counts any more.
+        """
+        for (name, place), reports in list(self._waiting.items()):
+            position = positions.get(place, 0)
+            left = [each for each in reports if each[1].last >= position]
+            for key, report in reports:
+                if report.last < position:
+                    self._fold(name, place, key, report)
+            if left and name == self._names.own:
+                self._waiting[name, place] = left
+            else:
+                del self._waiting[name, place]
+        self._names = Names(self._names.own, self._names.own)
 
     def start_again(self) -> None:
         """Read from the start of another log; what was known stays known."""
@@ -108,17 +148,11 @@ class TimeScan:
 
     def forget_partitions(self, gone: Container[Place]) -> None:
         """Let the reports of partitions go that do not exist any more."""
-        for (query_id, place), live in list(self._live.items()):
-            if place in gone:
-                del self._live[query_id, place]
-                self._progress.get(query_id, {}).pop(place, None)
-                self.surpassed.update(each.key for each in live)
-
-    def forget_clock(self) -> None:
-        """Let the record go that told the query's id: it is remembered elsewhere now."""
-        if self._is_bound:
-            self._is_bound = False
-            self.surpassed.add(self._clock_key)
+        for reports in (self._waiting, self._folded):
+            for name, place in [each for each in reports if each[1] in gone]:
+                del reports[name, place]
+        for place in [each for each in self._live if each in gone]:
+            self.surpassed.update(each.key for each in self._live.pop(place))
 
     def take(self, records: BytesLike) -> Self:
         """Go on with the batches that follow; the last may be cut off.
@@ -135,44 +169,38 @@ class TimeScan:
         return self
 
     def _read(self, key: bytes, value: bytes, at_ms: int) -> None:
-        if key == self._clock_key:
-            self._is_bound = True
-            self._bind(str(_value(value)["query"]))
-            return
         if not key.startswith(self._own_prefix):
             return
         said = _maybe_list(key)
-        if said[:1] != [_REPORT] or said[2:3] != [self._name]:
-            return
         try:
-            _, query_id, _, topic, partition, first, last = said
+            _, _, name, topic, partition, first, last = said
+            if not self._names.takes(str(name)):
+                return
             report = Report(_time_us(value), int(first), int(last), at_ms)
             place = (str(topic), int(partition))
         except (KeyError, ValueError, TypeError) as error:
             raise _not_ours(key) from error
-        self._fold(str(query_id), place, key, report)
+        if report.time_us is not None:
+            self._waiting.setdefault((str(name), place), []).append((key, report))
 
-    def _fold(self, query_id: str, place: Place, key: bytes, report: Report) -> None:
-        own = self._progress.setdefault(query_id, {})
-        own[place] = advanced(own.get(place), report)
-        new = _Live(key, report.time_us, report.last)
-        live = self._live.setdefault((query_id, place), [])
+    def _fold(self, name: str, place: Place, key: bytes, report: Report) -> None:
+        assert report.time_us is not None
+        progress = Progress(report.time_us, report.at_ms)
+        self._folded[name, place] = merged(self._folded.get((name, place)), progress)
+        self.counts[place] = self.counts.get(place, 0) + 1
+        if name != self._names.own:
+            return
+        live = self._live.setdefault(place, [])
         if any(each.key == key for each in live):
             return
-        known = [*live, new]
+        known = [*live, _Live(key, report.time_us, report.last)]
         leading = {
             max(known, key=lambda each: each.by_time),
             max(known, key=lambda each: each.by_offset),
         }
         self.surpassed.discard(key)
         self.surpassed.update(each.key for each in known if each not in leading)
-        self._live[query_id, place] = [each for each in known if each in leading]
-
-    def _bind(self, query_id: str) -> None:
-        self._query_id = query_id
-        self._own_prefix = _prefix(query_id, self._name)
-        self._progress = {query_id: self._progress.get(query_id, {})}
-        self._live = {place: live for place, live in self._live.items() if place[0] == query_id}
+        self._live[place] = [each for each in known if each in leading]
 
 
 class QueryScan:
@@ -206,10 +234,6 @@ class QueryScan:
             return True
         is_clock = _maybe_list(key)[:1] == [_CLOCK]
         return is_clock and _value(value).get("query") == self._query_id
-
-
-def _clock_key(clock_id: str) -> bytes:
-    return _text([_CLOCK, clock_id])
 
 
 def _prefix(*names: str) -> bytes:

@@ -20,7 +20,7 @@ from headwater.base.record.records import Record
 from headwater.streams.client_options import ClientOptions
 from headwater.streams.time.errors import ReportError
 from headwater.streams.time.fold import Place, Reach, Report
-from headwater.streams.time.records import TIME_TOPIC, clock_record, report_record
+from headwater.streams.time.records import TIME_TOPIC, report_record
 from headwater.streams.time.time_log import TimeWriter
 
 
@@ -41,35 +41,27 @@ class Reporter:
     topic: str | None = None
 
     def report(self, reached: Mapping[Place, Reach]) -> None:
-        """Say how far this task has come in each partition; returns when it is safe.
+        """Report the largest event times of this task's rows; returns when that is safe.
 
         Args:
-            reached: By topic and partition; the topic may be empty where there is only one.
+            reached: By topic and partition; the topic may be empty where there is only one. What
+                has no event time is not reported: that a partition was read is known without it.
 
         Raises:
             ReportError: It is not safe.
         """
-        if not reached:
+        timed = {place: reach for place, reach in reached.items() if reach.time_us is not None}
+        if not timed:
             return
         query_id = _query_id()
         now_ms = time.time_ns() // 1_000_000
         records = []
-        for (topic, partition), reach in sorted(reached.items()):
+        for (topic, partition), reach in sorted(timed.items()):
             named = topic or self.topic
             assert named, "a clock of several topics needs them named"
             place = (named, partition)
             records.append(report_record(query_id, self.name, place, Report(*reach, now_ms)))
         _write(self.bootstrap, self.client, records)
-
-
-def bind_clock(bootstrap: str, client: ClientOptions, clock_id: str) -> None:
-    """Say which query a time reader works for: tasks know, the reader does not.
-
-    Raises:
-        ReportError: It is not safe.
-    """
-    now_ms = time.time_ns() // 1_000_000
-    _write(bootstrap, client, [clock_record(clock_id, _query_id(), now_ms)])
 
 
 def _query_id() -> str:

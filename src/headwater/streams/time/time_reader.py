@@ -5,20 +5,27 @@ batch. The answer is the reader's offset, so a batch that is repeated has the sa
 reason enough for a batch without data. Where nothing changes the offset must not either, or Spark
 would run empty batches for ever.
 
+What is decided is a function of what the checkpoint at hand has read. All batches before the one
+that is planned are done, and their reports are in the topic; the driver says how far the query has
+read (`query_positions`), and exactly the reports of rows before that are folded. So it makes no
+difference whether the process was started again, whether a batch was cut off and repeated, or
+whether a copy of the checkpoint reports under the same query's id: a report of rows that were read
+is as true as one's own, and others wait. The offset keeps what was folded, for reports may be
+removed. It is written when the decision changes; until then a process that is started again finds
+the same reports.
+
 A query that ends by itself may end the stream (`at_end="close"`). Its first batch reads all that
 there is; at the next planning it is the end of time, so that everything closes. After that there is
 no more time to be had on this checkpoint.
 
-Spark keeps one process for each query to ask these things. It does not tell it which query that is,
-but tasks know: so the first offset is a change by itself, and the task that reads it writes down
-the id of its query. Reports of that query are then folded, from the start of their topic after
-every start of the query.
+A first offset is a change by itself: operators are told that there is a clock, and the driver can
+find the query by it from then on.
 """
 
 import dataclasses
 import secrets
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -30,16 +37,29 @@ from pyspark.sql.streaming.datasource import (
 from headwater.base.clock import Clock, SystemClock
 from headwater.streams.connecting import connect
 from headwater.streams.errors import CheckpointError, hints_shown
-from headwater.streams.time.fold import END_US, Decision, Place, Progress, decide
-from headwater.streams.time.idleness import Idleness, Log, Plannings
+from headwater.streams.time.fold import END_US, Decision, Place, Progress, decide, merged
+from headwater.streams.time.idleness import Idleness, Log
 from headwater.streams.time.partitions import Partitions
+from headwater.streams.time.query_positions import PositionsClient, QueryPositions
 from headwater.streams.time.reader_options import TimeOptions
-from headwater.streams.time.records import TimeScan
+from headwater.streams.time.records import Names, TimeScan
 from headwater.streams.time.time_log import TimeLog
 from headwater.streams.time.time_offset import TimeOffset, parse_time_offset
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+class Driver(Protocol):
+    """The process that runs the query, and knows how far the query has read."""
+
+    def ask(self, clock_id: str) -> QueryPositions:
+        """Return how far the query of a clock has read."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
 
 
 class TimePartition(InputPartition):
@@ -53,24 +73,22 @@ class TimePartition(InputPartition):
 class TimeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what time it is."""
 
-    def __init__(self, options: TimeOptions, clock: Clock | None = None) -> None:
+    def __init__(
+        self, options: TimeOptions, clock: Clock | None = None, driver: Driver | None = None
+    ) -> None:
         self._options = options
         self._clock = clock or SystemClock()
         self._cluster = connect(options.bootstrap, options.client)
         self._log = TimeLog(options.bootstrap, options.client)
         self._partitions = Partitions(self._cluster, options.reads, self._clock)
-        self._idleness = Idleness(
-            options.idle_ms,
-            self._clock.now_ms(),
-            bounded=any(read.bounded for read in options.reads),
-            held=any(read.held for read in options.reads),
-        )
+        self._driver = driver or PositionsClient(options.driver)
+        self._idleness = Idleness(options.idle_ms, self._clock.now_ms())
         self._clock_id = secrets.token_hex(8)
         self._scan: TimeScan | None = None
-        self._plannings = Plannings()
+        self._plannings = 0
+        self._asked: QueryPositions | None = None
         self._ends: dict[Place, Log] | None = None
         self._has_closed = False
-        self._looked_at: dict[Place, Log] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel to the workers as options; connections and memories stay here."""
@@ -90,7 +108,7 @@ class TimeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Take note that nothing comes after what is there."""
         with hints_shown():
             logs = self._partitions.logs(self._partitions.all(()))
-            self._idleness.hurry(logs, self._clock.now_ms())
+            self._idleness.hurry(logs)
             self._ends = logs if self._options.closes else None
 
     def latestOffset(  # noqa: N802 - Spark's name
@@ -100,27 +118,21 @@ class TimeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> dict[str, Any]:
         """Decide what time it is; return `start` itself when it is what it was."""
         with hints_shown():
-            self._plannings.begin()
+            self._plannings += 1
             before = parse_time_offset(start)
             if before.ends is not None:
                 self._refuse_more(before)
                 return start
             if before.asked == 0:
-                return dataclasses.replace(before, asked=1).as_json()
-            scan = self._read(before)
-            if scan.query_id is None:
-                # Whoever was asked has answered, but the answer is gone.
-                return dataclasses.replace(before, asked=before.asked + 1).as_json()
-            if self._ends is not None and self._plannings.number > 1:
-                return self._closed(dataclasses.replace(before, query_id=scan.query_id)).as_json()
-            decision = self._decide(before.decision, scan)
-            if decision == before.decision and self._ends is not None:
+                return dataclasses.replace(before, asked=1, name=self._options.name).as_json()
+            if self._ends is not None and self._plannings > 1:
+                return self._closed(before).as_json()
+            after = self._decide(before)
+            is_same = after.decision == before.decision and after.name == before.name
+            if is_same and self._ends is not None:
                 # Everything ends at the next planning, so there has to be one.
                 return dataclasses.replace(before, asked=before.asked + 1).as_json()
-            if decision == before.decision:
-                return start
-            after = dataclasses.replace(before, query_id=scan.query_id, decision=decision)
-            return after.as_json()
+            return start if is_same else after.as_json()
 
     def _closed(self, before: TimeOffset) -> TimeOffset:
         """End the stream: sources that are not read in parts were read by the batch before."""
@@ -145,42 +157,50 @@ class TimeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     "at_end='hold' keeps windows open from run to run",
                 )
 
+    def _decide(self, before: TimeOffset) -> TimeOffset:
+        """Return what time it is by all that this checkpoint has read."""
+        scan = self._read(before)
+        fold = dict(before.fold)
+        for place, progress in scan.progress().items():
+            fold[place] = merged(fold.get(place), progress)
+        existing = self._partitions.all(fold)
+        if self._partitions.gone:
+            scan.forget_partitions(self._partitions.gone)
+        partitions = {place: fold.get(place) for place in existing}
+        idle = self._idle(before, partitions, scan.counts)
+        return dataclasses.replace(
+            before,
+            name=self._options.name,
+            decision=decide(before.decision, partitions, idle, self._options.delay_us),
+            fold={place: each for place, each in partitions.items() if each is not None},
+        )
+
     def _read(self, before: TimeOffset) -> TimeScan:
         if self._scan is None:
-            self._scan = TimeScan(before.clock_id, self._options.name, query_id=before.query_id)
+            names = Names(self._options.name, before.name)
+            self._scan = TimeScan(self._query(before).query_id, names)
         self._log.read(self._scan)
-        if before.query_id is not None:
-            self._scan.forget_clock()
+        self._scan.fold(self._query(before).positions)
         self._log.clear_up(self._scan)
         return self._scan
 
-    def _decide(self, before: Decision, scan: TimeScan) -> Decision:
-        progress = scan.progress()
-        existing = self._partitions.all(progress)
-        if self._partitions.gone:
-            scan.forget_partitions(self._partitions.gone)
-        partitions = {place: progress.get(place) for place in existing}
-        return decide(before, partitions, self._idle(partitions), self._options.delay_us)
+    def _query(self, before: TimeOffset) -> QueryPositions:
+        """Return how far the query has read; it is asked again when there was a batch."""
+        if self._asked is None:
+            self._asked = self._driver.ask(before.clock_id)
+        return self._asked
 
-    def _idle(self, partitions: dict[Place, Progress | None]) -> set[Place]:
-        silent = self._idleness.silent(partitions, self._clock.now_ms())
+    def _idle(
+        self,
+        before: TimeOffset,
+        partitions: Mapping[Place, Progress | None],
+        counts: Mapping[Place, int],
+    ) -> set[Place]:
+        silent = self._idleness.silent(partitions, counts, self._clock.monotonic_ms())
         if not silent:
             return set()
         logs = self._partitions.logs(silent)
-        idle = self._judge(logs, partitions)
-        unread = self._idleness.unread(idle, partitions)
-        # One look for each: what lies in a log does not change.
-        new = {place: log for place, log in unread.items() if self._looked_at.get(place) != log}
-        self._looked_at |= new
-        bare = [place for place, log in new.items() if not self._partitions.holds_rows(place, log)]
-        for place in bare:
-            self._idleness.prove(place)
-        return self._judge(logs, partitions) if bare else idle
-
-    def _judge(
-        self, logs: dict[Place, Log], partitions: dict[Place, Progress | None]
-    ) -> set[Place]:
-        return self._idleness.idle(logs, partitions, self._plannings)
+        return self._idleness.idle(logs, self._query(before).positions)
 
     # --- the row --------------------------------------------------------------------------------
 
@@ -197,13 +217,9 @@ class TimeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the row."""
         import pyarrow as pa  # noqa: PLC0415 - planning needs none
 
-        from headwater.streams.time.report import bind_clock  # noqa: PLC0415 - as above
-
         assert isinstance(partition, TimePartition)
         offset = partition.offset
         with hints_shown():
-            if offset.query_id is None:
-                bind_clock(self._options.bootstrap, self._options.client, offset.clock_id)
             yield pa.record_batch(
                 {
                     "clock": pa.array([offset.clock_id], pa.string()),
@@ -213,10 +229,11 @@ class TimeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def commit(self, end: dict[str, Any]) -> None:  # noqa: ARG002 - the checkpoint has it
-        """Take note that a batch was planned."""
-        self._plannings.commit()
+        """Take note that a batch was planned: when the next one is, the query has read more."""
+        self._asked = None
 
     def stop(self) -> None:
         """Let go of the brokers."""
+        self._driver.close()
         self._log.close()
         self._cluster.close()

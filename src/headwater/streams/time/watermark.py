@@ -77,8 +77,8 @@ def watermark(
     Args:
         column: A column of timestamps.
         delay: By how much events may come out of order.
-        idle: For how long a partition without events is waited for, once all that it has was read;
-            None: for ever.
+        idle: For how long a partition is waited for of which no event time comes although it is
+            read: to its end, or rows that have no time. None: for ever.
         future: Events that are dated so much later than their records' `timestamp` have no time:
             they move no watermark. With `hf.clamp(...)` they get that timestamp instead. None:
             every time is believed.
@@ -175,7 +175,7 @@ def _hidden_already(rows: DataFrame) -> WatermarkError:
 
 
 def _check_end(sources: Sources) -> None:
-    """Refuse to look for the end of what is read in parts: rows that are dropped tell nothing."""
+    """Refuse to look for the end of what is read in parts: it must be read by one batch."""
     if any(read.bounded or read.held for read in sources.reads):
         raise WatermarkError(
             "the end of a stream that is read in parts is not noticed",

@@ -1,0 +1,200 @@
+"""How far a query has read its topics, asked of the process that runs the query.
+
+This file alone decides how a time reader learns the positions of the sources beside it. Spark asks
+each source of a query in a process of its own, tells none of them about the others, and what tasks
+see is what filters have left. But the JVM has the offsets that the query's checkpoint has
+committed, those of every source, Spark's own included. So the process in which `hf.watermark` was
+called, and which drives the JVM, answers the time reader on a local socket.
+
+A time reader says who it is by its clock's id, which is in its own committed offset. Copies of a
+checkpoint have the same id, but no JVM runs two of them: Spark refuses to.
+
+The socket lies in a folder that only its user may enter. One connection is one thread here: a query
+has one for each of its clocks.
+"""
+
+import json
+import threading
+from collections.abc import Iterable
+from multiprocessing.connection import Client, Connection, Listener
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from headwater.streams.time.errors import QueryUnknownError
+from headwater.streams.time.fold import Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_AGAIN: Final = "start the query again; it goes on where it was"
+
+
+class QueryPositions(NamedTuple):
+    """How far a query has read.
+
+    Attributes:
+        query_id: The query.
+        positions: The next offset to read, of each partition that a source has read or begun at.
+    """
+
+    query_id: str
+    positions: dict[Place, int]
+
+
+def positions_in(offsets: Iterable[str]) -> dict[Place, int]:
+    """Read the offsets of sources: of ours, and of Spark's own for Kafka.
+
+    Where two sources of a query read one partition, what both have read counts.
+    """
+    found: dict[Place, int] = {}
+    for text in offsets:
+        for place, offset in _positions(_maybe_object(text)):
+            found[place] = min(offset, found.get(place, offset))
+    return found
+
+
+def _positions(said: dict[str, Any]) -> Iterable[tuple[Place, int]]:
+    if "version" in said:
+        topics = {
+            topic: each.get("partitions", {}) for topic, each in said.get("topics", {}).items()
+        }
+    else:
+        topics = said
+    for topic, numbers in topics.items():
+        if isinstance(numbers, dict):
+            for number, offset in numbers.items():
+                if str(number).isdigit() and isinstance(offset, int):
+                    yield (topic, int(number)), offset
+
+
+def _maybe_object(text: str) -> dict[str, Any]:
+    """Read an offset; what another source has written may be anything."""
+    try:
+        said = json.loads(text)
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+# --- in the process that drives the JVM ---------------------------------------------------------
+
+
+class _Server:
+    """Answers time readers for as long as this process lives."""
+
+    def __init__(self, session: "SparkSession") -> None:
+        self.session = session
+        self._listener = Listener(family="AF_UNIX")
+        self.address = str(self._listener.address)
+        threading.Thread(target=self._accept, name="headwater-positions", daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            connection = self._listener.accept()
+            threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
+
+    def _answer(self, connection: Connection) -> None:
+        # A time reader lives as long as one run of its query: it is looked for once.
+        query: _Query | None = None
+        with connection:
+            while True:
+                try:
+                    clock_id = connection.recv_bytes().decode()
+                except (EOFError, OSError):
+                    return
+                try:
+                    query = query or _maybe_query(self.session, clock_id)
+                    answer = {} if query is None else query.answer()
+                except Exception as error:  # noqa: BLE001 - whatever it is, the asker must know
+                    answer = {"error": repr(error)}
+                connection.send_bytes(json.dumps(answer).encode())
+
+
+class _Query(NamedTuple):
+    """A query that runs in the JVM."""
+
+    query_id: str
+    running: Any
+
+    def answer(self) -> dict[str, Any]:
+        return {"query": self.query_id, "offsets": _committed(self.running)}
+
+
+def _maybe_query(session: "SparkSession", clock_id: str) -> _Query | None:
+    """Find the query that has a clock."""
+    # Not by session.streams: a session has its own list, and two sessions may share a context.
+    active = session._jsparkSession.sharedState().activeStreamingQueries()  # noqa: SLF001
+    for key in list(active):
+        running = active.get(key)
+        if running is not None and any(
+            _maybe_object(text).get("clock") == clock_id for text in _committed(running)
+        ):
+            return _Query(running.id().toString(), running)
+    return None
+
+
+def _committed(running: Any) -> list[str]:  # noqa: ANN401 - an object of the JVM
+    """Return the offsets that a query has committed, of each of its sources."""
+    texts: str = running.committedOffsets().values().mkString("\n")
+    return texts.split("\n")
+
+
+_lock = threading.Lock()
+_servers: list[_Server] = []
+
+
+def serve_positions(session: "SparkSession") -> str:
+    """Answer the time readers of a session's queries; return the address to ask at."""
+    with _lock:
+        if not _servers:
+            _servers.append(_Server(session))
+        _servers[0].session = session
+        return _servers[0].address
+
+
+# --- in the process of a time reader ------------------------------------------------------------
+
+
+class PositionsClient:
+    """Asks the driver of a query, in one run of it, how far the query has read.
+
+    Attributes:
+        address: Where the driver answers.
+    """
+
+    def __init__(self, address: str) -> None:
+        """Prepare to ask; the driver is not asked yet."""
+        self.address = address
+        self._connection: Connection | None = None
+
+    def ask(self, clock_id: str) -> QueryPositions:
+        """Return how far the query of a clock has read.
+
+        Raises:
+            QueryUnknownError: The driver does not answer, or does not know.
+        """
+        try:
+            if self._connection is None:
+                self._connection = Client(self.address, family="AF_UNIX")
+            self._connection.send_bytes(clock_id.encode())
+            said = json.loads(self._connection.recv_bytes())
+        except (EOFError, OSError) as error:
+            self.close()
+            raise QueryUnknownError(
+                f"the process that started this query does not answer: {error!r}", hint=_AGAIN
+            ) from error
+        if "error" in said:
+            raise QueryUnknownError(
+                f"Spark does not tell how far this query has read: {said['error']}",
+                hint="use a release of Spark that Headwater is tested with: 4.3",
+            )
+        if "query" not in said:
+            raise QueryUnknownError(
+                "no active query of this Spark session has this watermark", hint=_AGAIN
+            )
+        return QueryPositions(said["query"], positions_in(said["offsets"]))
+
+    def close(self) -> None:
+        """Let go of the driver."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
