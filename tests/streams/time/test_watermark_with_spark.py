@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from headwater.delivery.client.cluster import Cluster
+from headwater.delivery.client.producer import Producer
 from headwater.streams.time.clocks import clock_frame, clock_of
 from headwater.streams.time.watermark import clamp, watermark
 from tests import peers
@@ -83,6 +85,30 @@ def test_an_event_of_2099_moves_nothing(
     query = Clocked(told(credulous), tmp_path / "none")
     query.run()
     assert query.watermarks() == [None, YEAR_2099 - 10]
+
+
+def test_records_without_a_timestamp_are_compared_with_the_time_of_their_batch(
+    spark: SparkSession, near: Broker, tmp_path: Path
+) -> None:
+    topic = near.topic("undated")
+    with Cluster(near.bootstrap) as known, Producer(known) as producer:
+        for seconds in (NOW, YEAR_2099):
+            producer.send(topic, b"%d" % round(seconds * 1e6), timestamp_ms=-1)
+    source = events(spark, near, topic)
+    for name, future in {"marked": "1 hour", "clamped": clamp("1 hour")}.items():
+        rows = source.transform(watermark("at", "1 second", future=future))  # type: ignore[arg-type]
+        query = rows.selectExpr("__hw.*", "unix_millis(timestamp) as stamp_ms").writeStream
+        query.format("memory").queryName(name).trigger(availableNow=True).option(
+            "checkpointLocation", str(tmp_path / name)
+        ).start().awaitTermination(120)
+        present, future_one = spark.sql(f"select * from {name} order by offset").collect()
+        assert present.stamp_ms == future_one.stamp_ms == -1
+        assert (present.fault, present.time) == (None, round(NOW * 1e6))
+        if name == "marked":
+            assert (future_one.fault, future_one.time) == ("future", None)
+        else:
+            assert future_one.fault is None
+            assert NOW <= future_one.time / 1e6 <= time.time()
 
 
 def test_what_rows_are_given(spark: SparkSession, near: Broker, tmp_path: Path) -> None:

@@ -42,6 +42,8 @@ FUTURE: Final = "future"
 
 _ORIGIN: Final = ("topic", "partition", "offset")
 _STAMP: Final = "timestamp"
+# What Kafka's record format has in place of a timestamp where there is none.
+_NO_TIMESTAMP_MS: Final = -1
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,9 @@ def watermark(
         idle: For how long a partition is waited for of which no event time comes although it is
             read: to its end, or rows that have no time. None: for ever.
         future: Events that are dated so much later than their records' `timestamp` have no time:
-            they move no watermark. With `hf.clamp(...)` they get that timestamp instead. None:
-            every time is believed.
+            they move no watermark. With `hf.clamp(...)` they get that timestamp instead. For
+            records without a timestamp (-1), the time of their batch counts. None: every time is
+            believed.
         at_end: What becomes of windows that are open when a query that ends by itself
             (`availableNow`, `--once`) has read everything: "hold" keeps them for its next run,
             "close" ends the stream, and gives their results. There is no next run on this
@@ -120,7 +123,7 @@ def watermark(
             time = F.col(quoted(column))
             is_future = _is_future(time, future_us)
             if clamped:
-                time = F.when(is_future, F.col(_STAMP)).otherwise(time)
+                time = F.when(is_future, _came()).otherwise(time)
                 is_future = F.lit(False)
             marked = time.alias(column, metadata=clock.metadata())
             hidden = _hidden(time, is_future, sources).alias(HIDDEN, metadata=clock.metadata())
@@ -186,10 +189,20 @@ def _check_end(sources: Sources) -> None:
 def _is_future(time: Column, future_us: int | None) -> Column:
     if future_us is None:
         return F.lit(False)
-    time_us, stamp_us = F.unix_micros(time), F.unix_micros(F.col(_STAMP))
+    time_us, stamp_us = F.unix_micros(time), F.unix_micros(_came())
     # A difference that 64 bits cannot hold is of centuries.
     ahead = F.try_subtract(time_us, stamp_us) > F.lit(future_us)
     return F.coalesce(ahead, time_us > stamp_us, F.lit(False))
+
+
+def _came() -> Column:
+    """Return when a record came: by its timestamp, or, if it has none, by the time of its batch.
+
+    The time of a batch is in Spark's checkpoint, so it is the same when the batch is repeated.
+    """
+    stamp = F.col(_STAMP)
+    is_missing = F.unix_millis(stamp) == F.lit(_NO_TIMESTAMP_MS)
+    return F.when(is_missing, F.current_timestamp()).otherwise(stamp)
 
 
 def _hidden(time: Column, is_future: Column, sources: Sources) -> Column:
