@@ -116,15 +116,16 @@ def _run(session: SparkSession, job: Job, tasks: int) -> str | None:
         "topic": job.topic,
         "stagingLocation": f"{job.folder}/staging",
     }
-    orders = f"{job.folder}/orders.json"
+    orders, checkpoint = f"{job.folder}/orders.json", f"{job.folder}/checkpoint"
     writing = QUERIES[job.work](session, job, tasks).writeStream
     if job.work == UPDATES:
-        writer = FailingWriter(sink_options(options), orders, is_forgetful=job.forgetful)
+        understood = sink_options({**options, "checkpointLocation": checkpoint})
+        writer = FailingWriter(understood, orders, is_forgetful=job.forgetful)
         writing = writing.outputMode("update").foreachBatch(each_batch(lambda _: writer))
     else:
         writing = writing.format(NAME).options(**options)
         writing = writing.option(ORDERS, orders).option(FORGETFUL, job.forgetful)
-    writing = writing.option("checkpointLocation", f"{job.folder}/checkpoint")
+    writing = writing.option("checkpointLocation", checkpoint)
     return maybe_error(writing.trigger(availableNow=True).start(), _WITHIN_S)
 
 

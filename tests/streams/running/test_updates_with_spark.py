@@ -160,13 +160,14 @@ def own_words(
     return Words(spark, Broker(HEADWATER, embedded_broker.bootstrap_servers), tmp_path)
 
 
-def test_a_checkpoint_that_was_set_back_is_refused_by_name(own_words: Words) -> None:
+@pytest.mark.parametrize("batches", [1, 2])
+def test_a_checkpoint_that_was_set_back_is_refused_by_name(own_words: Words, batches: int) -> None:
     own_words.add("a")
     own_words.pipeline().run(once=True)
     copy = own_words.checkpoint.folder.with_name("copy")
     shutil.copytree(own_words.checkpoint.folder, copy)
-    own_words.add("b")
-    own_words.add("c")
+    for word in ("b", "c")[:batches]:
+        own_words.add(word)
     own_words.pipeline().run(once=True)
     shutil.rmtree(own_words.checkpoint.folder)
     copy.rename(own_words.checkpoint.folder)
@@ -177,6 +178,32 @@ def test_a_checkpoint_that_was_set_back_is_refused_by_name(own_words: Words) -> 
     assert "headwater pipeline reset words" in raised.value.hint
     assert raised.value.__notes__ == [f"hint: {raised.value.hint}"]
     assert own_words.newest() == Counter(own_words.all)
+
+
+@pytest.mark.parametrize("part", ["state", "commits"])
+@pytest.mark.parametrize("content", [b"", b"half of a file"], ids=["empty", "torn"])
+def test_what_a_power_cut_has_torn_fails_by_name_and_writes_nothing(
+    own_words: Words, part: str, content: bytes
+) -> None:
+    for word in "abc":
+        own_words.add(word)
+    own_words.pipeline().run(once=True)
+    own_words.add("d")
+    if part == "state":
+        own_words.forget_last_commit()
+    files = [
+        each for each in Path(own_words.checkpoint.location, part).rglob("*") if each.is_file()
+    ]
+    recent = [each for each in files if each.name[0] in "123"]
+    assert recent
+    for each in recent:
+        each.write_bytes(content)
+        each.with_name(f".{each.name}.crc").unlink(missing_ok=True)
+
+    with pytest.raises(PipelineFailedError):
+        own_words.pipeline().run(once=True)
+
+    assert own_words.newest() == {"a": 1, "b": 1, "c": 1}
 
 
 def test_the_mode_belongs_to_the_checkpoint(own_words: Words) -> None:

@@ -28,6 +28,7 @@ from headwater.streams.sink.marker import (
     marker_batch,
     marker_key,
 )
+from headwater.streams.sink.plan import Plan, make_plan
 
 QUERY = "query"
 KEY = marker_key(QUERY, "sink")
@@ -164,17 +165,35 @@ def _fenced() -> ProducerFencedError:
 
 @dataclass
 class Checkpoint:
-    """What Spark keeps of a query: the rows of each batch, and which batches are done."""
+    """What Spark keeps of a query: the rows of each batch, and which batches are done.
+
+    Attributes:
+        plans: The rows of each batch.
+        done: The batches whose end was noted.
+        times: When each batch was planned; no two plans have the same time.
+    """
 
     plans: dict[int, range] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
+    times: dict[int, int] = field(default_factory=dict)
+    _now: int = 0
+
+    def plan(self, batch_id: int, rows: range) -> None:
+        self._now += 1
+        self.plans[batch_id], self.times[batch_id] = rows, self._now
+
+    def set_back(self, batch_id: int) -> None:
+        """Forget a batch and all after it, as a copy does that was made before it was planned."""
+        for each in [known for known in self.plans if known >= batch_id]:
+            del self.plans[each], self.times[each]
+            self.done.discard(each)
 
     def next_batch(self) -> int:
         latest = max(self.plans, default=-1)
         return latest + 1 if latest in self.done or latest < 0 else latest
 
 
-class _Calls:
+class Calls:
     """Both interfaces of the protocol; makes one call more than last time, then pauses.
 
     Attributes:
@@ -190,14 +209,19 @@ class _Calls:
         self._answers: list[Callable[[], Any]] = []
         self._position = 0
         self._is_new = False
+        self._pauses = True
         self._producer = (-1, -1)
 
     def rewind(self) -> None:
         self._position, self._is_new = 0, True
 
+    def run_through(self) -> None:
+        """Make all calls without a pause."""
+        self._pauses = False
+
     def _call(self, name: str, act: Callable[[], Any]) -> Any:  # noqa: ANN401 - any answer
         if self._position == len(self._answers):
-            if not self._is_new:
+            if self._pauses and not self._is_new:
                 raise _PausedError
             self._is_new = False
             self._answers.append(self._made(act))
@@ -300,9 +324,10 @@ class Driver:
         self._broker = broker
         self._checkpoint = checkpoint
         self._batch_id = checkpoint.next_batch()
-        self._calls: _Calls | None = None
+        self._calls: Calls | None = None
         # Rows stand for finished batches: the protocol looks into none.
         self._rows: dict[Place, list[Any]] = {}
+        self._made_plan: Plan | None = None
         self._is_written = False
 
     @property
@@ -322,10 +347,11 @@ class Driver:
         plans = self._checkpoint.plans
         if self._batch_id not in plans:
             start = plans[self._batch_id - 1].stop if self._batch_id else 0
-            plans[self._batch_id] = range(start, start + dice.randint(1, 5))
+            self._checkpoint.plan(self._batch_id, range(start, start + dice.randint(1, 5)))
         elif self._batch_id in self._checkpoint.done or self.outcomes:
             # Somebody else has planned it: what Spark calls a concurrent update.
             return self._die(RuntimeError("concurrent update of the offset log"))
+        self._made_plan = make_plan(b"v1\n%d\n" % self._checkpoint.times[self._batch_id])
         rows = list(plans[self._batch_id])
         dice.shuffle(rows)
         self._rows = {}
@@ -335,14 +361,14 @@ class Driver:
                 batches.append([])
             batches[-1].append(row)
         memory = self._memories[dice.random() < self._another_process]
-        self._calls = _Calls(self._broker, memory, remembers=self._remembers)
+        self._calls = Calls(self._broker, memory, remembers=self._remembers)
         return None
 
     def _advance(self, fault: str) -> None:
         assert self._calls is not None
         self._calls.rewind()
         self._calls.fault = fault
-        attempt = Attempt(QUERY, self.run_id, self._batch_id)
+        attempt = Attempt(QUERY, self.run_id, self._batch_id, plan=self._made_plan)
         try:
             parts = [{place: rows} for place, rows in self._rows.items()]
             outcome = commit_batch(attempt, parts, markers=self._calls, transactor=self._calls)

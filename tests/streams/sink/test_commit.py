@@ -2,19 +2,22 @@
 
 Invariants: no row is ever committed twice; every row of a batch that Spark holds for done is
 committed; a run that has been taken over never writes again and says so by name; and whatever has
-happened, a driver that is left alone brings the query to its end.
+happened, a driver that is left alone brings the query to its end. Where the checkpoint was set back
+while no driver ran, it may be refused instead, by name.
 """
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from headwater.streams.sink.commit import Outcome
+from headwater.streams.sink.commit import Attempt, Outcome, commit_batch
 from headwater.streams.sink.errors import CheckpointBehindError, OlderDriverError
-from tests.streams.sink.model import Broker, Checkpoint, Driver
+from headwater.streams.sink.plan import make_plan
+from tests.streams.sink.model import Broker, Calls, Checkpoint, Driver
 
 _STEPS_TO_THE_END = 200
 
@@ -28,6 +31,7 @@ class Drivers(RuleBasedStateMachine):
         self.checkpoint = Checkpoint()
         self.drivers: list[Driver] = []
         self.replaced: set[str] = set()
+        self.was_set_back = False
         self.dice = random.Random(0)
 
     @property
@@ -66,6 +70,12 @@ class Drivers(RuleBasedStateMachine):
     @rule(which=st.integers(0, 2))
     def kill(self, which: int) -> None:
         self.alive[which % len(self.alive)].alive = False
+
+    @precondition(lambda self: not self.alive and self.checkpoint.plans)
+    @rule(batches=st.integers(1, 3))
+    def set_back(self, batches: int) -> None:
+        self.checkpoint.set_back(max(self.checkpoint.plans) + 1 - batches)
+        self.was_set_back = True
 
     @rule()
     def time_out(self) -> None:
@@ -109,6 +119,10 @@ class Drivers(RuleBasedStateMachine):
             last.step(self.dice)
             if not last.alive or len(last.outcomes) == 4:
                 break
+        if self.was_set_back and isinstance(last.error, CheckpointBehindError):
+            self.nothing_is_doubled()
+            self.nothing_is_lost()
+            return
         assert last.error is None, "one that is left alone could not go on"
         for driver in self.alive:
             while driver.alive and driver.last_calls[-1:] != ["commit"]:
@@ -193,13 +207,64 @@ def test_a_checkpoint_that_was_set_back_is_refused() -> None:
     broker, checkpoint, dice = Broker(), Checkpoint(), random.Random(4)
     first = _driver(broker, checkpoint)
     _until(first, dice, 3)
-    old = Checkpoint(plans={0: checkpoint.plans[0]})
-    again = _driver(broker, old, 1)
+    checkpoint.set_back(1)
+    checkpoint.done.clear()
+    again = _driver(broker, checkpoint, 1)
 
     _until(again, dice, 1)
 
     assert isinstance(again.error, CheckpointBehindError)
     assert "new checkpointLocation" in again.error.hint
+
+
+def test_a_last_batch_that_is_planned_again_is_refused_and_fences_no_other_driver() -> None:
+    broker, checkpoint, dice = Broker(), Checkpoint(), random.Random(9)
+    first = _driver(broker, checkpoint)
+    _until(first, dice, 3)
+    broker.complete()
+    written, epoch = list(broker.committed), broker.epoch
+    checkpoint.set_back(2)
+    again = _driver(broker, checkpoint, 1)
+
+    _until(again, dice, 1)
+
+    assert isinstance(again.error, CheckpointBehindError)
+    assert "batch 2 of query query was planned again" in again.error.message
+    assert again.last_calls == ["read"]
+    assert (broker.committed, broker.epoch) == (written, epoch)
+
+
+def test_a_plan_whose_transaction_was_given_up_does_not_stand_in_the_way() -> None:
+    broker, checkpoint, dice = Broker(), Checkpoint(), random.Random(10)
+    first = _driver(broker, checkpoint)
+    while first.last_calls.count("send") < 2:
+        first.step(dice)
+    first.alive = False
+    checkpoint.set_back(0)
+    again = _driver(broker, checkpoint, 1)
+
+    _until(again, dice, 1)
+
+    assert again.outcomes == [Outcome.WRITTEN]
+    assert sorted(broker.committed) == list(checkpoint.plans[0])
+
+
+@pytest.mark.parametrize("known", ["neither", "before", "now"])
+def test_where_a_plan_is_not_known_the_number_of_the_batch_decides(known: str) -> None:
+    broker = Broker()
+    plan = make_plan(b"v1\n{}\n{}")
+    before = Attempt("query", "run-0", 0, plan=plan if known == "before" else None)
+    now = Attempt("query", "run-1", 0, plan=plan if known == "now" else None)
+    for attempt in (before, now):
+        calls = Calls(broker, {}, remembers=False)
+        calls.run_through()
+
+        rows: list[Any] = [[1]]
+        outcome = commit_batch(attempt, [{("out", 0): rows}], markers=calls, transactor=calls)
+        broker.complete()
+
+    assert outcome is Outcome.WRITTEN_BEFORE
+    assert broker.committed == [1]
 
 
 def test_a_driver_that_is_overtaken_behind_its_first_look_does_not_begin() -> None:

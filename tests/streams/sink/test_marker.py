@@ -18,6 +18,7 @@ from headwater.streams.sink.marker import (
     marker_batch,
     marker_key,
 )
+from headwater.streams.sink.plan import Plan
 
 KEY = marker_key("q", "sink")
 
@@ -29,6 +30,7 @@ _markers = st.builds(
     producer=st.tuples(st.integers(0, 2**62), st.integers(0, 32_767)),
     earlier=st.lists(_names, max_size=5).map(tuple),
     ends=st.dictionaries(st.tuples(_names, st.integers(0, 99)), st.integers(0, 2**62)),
+    plan=st.none() | st.builds(Plan, digest=_names, sources=st.lists(_names).map(tuple)),
 )
 
 
@@ -83,6 +85,14 @@ def test_a_field_that_is_not_known_is_skipped() -> None:
     said = json.loads(encode_marker(Marker(1, "run", (1, 0)))) | {"more": True}
 
     assert decode_marker(json.dumps(said).encode()) == Marker(1, "run", (1, 0))
+
+
+def test_a_marker_of_before_plans_were_kept_is_read() -> None:
+    value = (
+        b'{"version":1,"batch":7,"run":"r","earlier":[],"producer":{"id":1,"epoch":2},"ends":{}}'
+    )
+
+    assert decode_marker(value) == Marker(7, "r", (1, 2))
 
 
 def test_the_last_committed_marker_counts() -> None:

@@ -5,6 +5,8 @@ batch is. A query that is stopped and started again with the last entry of Spark
 is one that was killed between the sink's commit and Spark's.
 """
 
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -49,10 +51,10 @@ class Story:
             (self.rows() if frame is None else frame)
             .writeStream.format(self.format)
             .option("kafka.bootstrap.servers", self.broker.bootstrap)
-            .option("checkpointLocation", str(self.checkpoint))
             .trigger(availableNow=True)
         )
-        for name, value in {"topic": self.topic, **options}.items():
+        usual = {"topic": self.topic, "checkpointLocation": str(self.checkpoint)}
+        for name, value in {**usual, **options}.items():
             if value:
                 writing = writing.option(name.replace("__", "."), value)
         query = writing.start()
@@ -317,3 +319,110 @@ def test_what_the_source_reads_the_sink_can_write(spark: SparkSession, story: St
     story.run(frame)
 
     assert story.written() == sorted(b"v%d" % number for number in range(500))
+
+
+class Restored:
+    """A copy of a topic, whose checkpoint is set back to the state before its last batch."""
+
+    def __init__(self, spark: SparkSession, broker: Broker, folder: Path) -> None:
+        self.story = Story(spark, broker, folder)
+        self._source = broker.topic("in", partitions=2)
+        self._sent = 0
+        self.newer = folder / "newer"
+
+    def send(self, count: int) -> None:
+        """Add rows to the topic that is read."""
+        rows = _numbered(count, first=self._sent)
+        self.story.broker.send(self._source, [(None, row.encode()) for row in rows])
+        self._sent += count
+
+    def rows(self, starting: str = "earliest") -> DataFrame:
+        return (
+            self.story.spark.readStream.format("headwater")
+            .option("kafka.bootstrap.servers", self.story.broker.bootstrap)
+            .option("subscribe", self._source)
+            .option("startingOffsets", starting)
+            .load()
+            .select("value")
+        )
+
+    def run(self, starting: str = "earliest", **options: str) -> None:
+        self.story.run(self.rows(starting), **options)
+
+    def set_back(self, **options: str) -> None:
+        """Run two batches, and bring back the checkpoint as it was after the first."""
+        older = self.story.checkpoint.with_name("older")
+        self.send(10)
+        self.run(**options)
+        shutil.copytree(self.story.checkpoint, older)
+        self.send(5)
+        self.run(**options)
+        self.story.checkpoint.rename(self.newer)
+        older.rename(self.story.checkpoint)
+        self.send(5)
+
+    def all(self) -> list[bytes]:
+        return _bytes(_numbered(self._sent))
+
+
+@pytest.fixture
+def restored(spark: SparkSession, near: Broker, tmp_path: Path) -> Restored:
+    return Restored(spark, near, tmp_path)
+
+
+def test_a_checkpoint_that_is_one_batch_old_is_refused_as_often_as_it_is_started(
+    restored: Restored,
+) -> None:
+    restored.set_back()
+
+    for _ in range(2):  # the second start finds the plan that the first has made
+        with pytest.raises(StreamingQueryException) as caught:
+            restored.run()
+        assert "CheckpointBehindError: batch 1 of query" in str(caught.value)
+        assert "was planned again" in str(caught.value)
+
+    assert restored.story.written() == _bytes(_numbered(15))
+
+
+def test_a_newer_checkpoint_makes_good_for_one_that_is_old(restored: Restored) -> None:
+    restored.set_back()
+    with pytest.raises(StreamingQueryException, match="restore one that was made after batch 1"):
+        restored.run()
+    shutil.rmtree(restored.story.checkpoint)
+    restored.newer.rename(restored.story.checkpoint)
+
+    restored.run()
+
+    assert restored.story.written() == restored.all()
+
+
+def test_a_new_checkpoint_goes_on_from_the_offsets_that_the_refusal_names(
+    restored: Restored,
+) -> None:
+    restored.set_back()
+    with pytest.raises(StreamingQueryException) as caught:
+        restored.run()
+    named = re.search(r"new checkpointLocation and startingOffsets = (\{.*\})", str(caught.value))
+    assert named is not None
+    restored.story.checkpoint = restored.story.checkpoint.with_name("another")
+
+    restored.run(starting=named[1])
+
+    assert restored.story.written() == restored.all()
+
+
+def test_a_checkpoint_in_the_sessions_place_is_known_by_the_querys_name(
+    restored: Restored,
+) -> None:
+    folder, spark = restored.story.checkpoint.parent / "of the session", restored.story.spark
+    restored.story.checkpoint = folder / "named"
+    spark.conf.set("spark.sql.streaming.checkpointLocation", str(folder))
+    try:
+        options = {"checkpointLocation": "", "queryName": "named"}
+        restored.set_back(**options)
+        with pytest.raises(StreamingQueryException, match="CheckpointBehindError: batch 1"):
+            restored.run(**options)
+    finally:
+        spark.conf.unset("spark.sql.streaming.checkpointLocation")
+
+    assert restored.story.written() == _bytes(_numbered(15))

@@ -224,7 +224,7 @@ class Pipeline:
         writer = writer.option("checkpointLocation", checkpoint)
         if self.mode != UPDATE:
             return writer.format("headwater").options(**options)
-        understood = sink_options(options)
+        understood = sink_options({**options, "checkpointLocation": checkpoint})
         if _is_connected(rows):
             return writer.foreachBatch(each_batch(connected_writers(understood, checkpoint)))
         return writer.foreachBatch(each_batch(own_writers(understood)))

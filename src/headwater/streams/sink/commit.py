@@ -8,7 +8,8 @@ drivers and every crash can be played in a test.
        run has written since, step 2 refuses it. Any other memory is worth nothing, since another
        process of this run may have written in between, and to a broker that looks like the same
        request again. A run that the marker names among the earlier ones stops: a newer one has
-       taken over. So does one that would repeat a batch before the last: its checkpoint is behind.
+       taken over. So does one whose checkpoint is older than the log: it would repeat a batch
+       before the last, or the last one by another plan than the one that was written.
     2. Begin. The run that wrote the marker goes on as the producer it was, and is refused if
        somebody has begun since. Any other run takes over: it begins as the newest, which fences
        all before it and ends what they left open. Then it reads the marker again, because the
@@ -40,6 +41,7 @@ from headwater.streams.sink.errors import (
     too_slow,
 )
 from headwater.streams.sink.marker import MARKER_PLACE, Marker, Seen
+from headwater.streams.sink.plan import Plan
 
 Batches = Mapping[Place, Sequence[BytesLike]]
 """Finished record batches without a producer, by partition, in order."""
@@ -47,6 +49,8 @@ Batches = Mapping[Place, Sequence[BytesLike]]
 # A producer's epoch grows with each transaction and ends at 32,767; a producer that begins as the
 # newest gets another id in time.
 _EPOCH_MAX = 32_000
+# What fits an error that people read: the offsets of some 50 partitions.
+_SHOWN_MAX = 1_000
 
 
 class MarkerStore(Protocol):
@@ -107,11 +111,21 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Which batch is to be written, and on whose behalf."""
+    """Which batch is to be written, and on whose behalf.
+
+    Attributes:
+        query_id: The query, over all its runs.
+        run_id: The run of it.
+        batch_id: Spark's number of the batch.
+        checkpoint: Where Spark keeps the query's checkpoint, if that is known.
+        plan: The plan of the batch, if that is known.
+    """
 
     query_id: str
     run_id: str
     batch_id: int
+    checkpoint: str | None = None
+    plan: Plan | None = None
 
 
 def commit_batch(
@@ -128,7 +142,8 @@ def commit_batch(
     Raises:
         OlderDriverError: Another run has taken over.
         BatchTooSlowError: The broker has given the transaction up before it was whole.
-        CheckpointBehindError: Later batches of the query have been written.
+        CheckpointBehindError: Later batches of the query have been written, or this one by another
+            plan.
         HeadwaterError: It failed, or it is not known whether it did; a new run will find out.
     """
     remembered = markers.recall(attempt.run_id)
@@ -139,6 +154,7 @@ def commit_batch(
     # Whoever has got as far as an undecided one has begun since, whatever becomes of it.
     _refuse(attempt, seen.committed)
     _refuse(attempt, seen.undecided)
+    _refuse_other_plan(attempt, seen.committed)
     try:
         producer, marker = _begin(attempt, seen, markers, transactor)
         if marker is not None and marker.batch_id == attempt.batch_id:
@@ -184,6 +200,7 @@ def _begin(
             hint="start the query again: the broker has to end it first",
         )
     _refuse(attempt, seen.committed)
+    _refuse_other_plan(attempt, seen.committed)
     return producer, seen.committed
 
 
@@ -193,12 +210,41 @@ def _refuse(attempt: Attempt, marker: Marker | None) -> None:
     if attempt.run_id in marker.earlier:
         raise _older(attempt, f"has taken over as run {marker.run_id}")
     if attempt.batch_id < marker.batch_id:
-        raise CheckpointBehindError(
+        raise _behind(
             f"batch {attempt.batch_id} of query {attempt.query_id} was to be written, but batch "
-            f"{marker.batch_id} has been: the checkpoint is older than the log",
-            hint="if another driver runs this query, stop one of them; if the checkpoint was "
-            "restored from a copy, start with a new checkpointLocation and startingOffsets",
+            f"{marker.batch_id} has been",
+            marker,
         )
+
+
+def _refuse_other_plan(attempt: Attempt, committed: Marker | None) -> None:
+    """Refuse a batch whose number has been written with other input.
+
+    A plan of a transaction that is not decided does not count: if it is given up, this batch is
+    the first of its number.
+    """
+    if committed is None or committed.batch_id != attempt.batch_id:
+        return
+    if attempt.plan is None or committed.plan is None:
+        return
+    if attempt.plan.digest != committed.plan.digest:
+        raise _behind(
+            f"batch {attempt.batch_id} of query {attempt.query_id} was planned again, after a batch"
+            f" {attempt.batch_id} with other input had been written",
+            committed,
+        )
+
+
+def _behind(what: str, marker: Marker) -> CheckpointBehindError:
+    offsets = [] if marker.plan is None else marker.plan.starting_offsets()
+    where = " and ".join(offsets)
+    given = f"startingOffsets = {where}" if 0 < len(where) <= _SHOWN_MAX else "startingOffsets"
+    return CheckpointBehindError(
+        f"{what}: the checkpoint is older than the log",
+        hint="if another driver runs this query, stop one of them; if the checkpoint was restored "
+        f"from a copy, restore one that was made after batch {marker.batch_id}, or, where the query"
+        f" keeps no state, start with a new checkpointLocation and {given}",
+    )
 
 
 def _following(
@@ -208,9 +254,13 @@ def _following(
     ends: Mapping[Place, int],
 ) -> Marker:
     if marker is None:
-        return Marker(attempt.batch_id, attempt.run_id, producer, (), dict(ends))
+        return Marker(attempt.batch_id, attempt.run_id, producer, (), dict(ends), attempt.plan)
     return marker.followed_by(
-        batch_id=attempt.batch_id, run_id=attempt.run_id, producer=producer, ends=dict(ends)
+        batch_id=attempt.batch_id,
+        run_id=attempt.run_id,
+        producer=producer,
+        ends=dict(ends),
+        plan=attempt.plan,
     )
 
 

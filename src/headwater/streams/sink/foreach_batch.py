@@ -69,7 +69,7 @@ def _connected_writer(
 ) -> HeadwaterStreamWriter:
     # Spark writes it before the first batch.
     known = json.loads(Path(checkpoint, "metadata").read_text(encoding="utf-8"))
-    return HeadwaterStreamWriter(options, Attempt(str(known["id"]), run_id, batch_id))
+    return HeadwaterStreamWriter(options, Attempt(str(known["id"]), run_id, batch_id, checkpoint))
 
 
 def _encoded(

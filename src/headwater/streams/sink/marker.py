@@ -9,6 +9,7 @@ speaks of, so it is committed if and only if they are:
     key      query id, "/", name of the sink
     value    JSON: version 1, batch, run, earlier (runs, oldest first), producer (id, epoch) and
              ends (by topic and partition, the offset behind the last record that was written)
+             and, where it is known, plan (digest, and sources: where the batch ended in each)
 
 A field may be added without a new version; readers skip what they do not know. A version that is
 not 1 is an error, never a guess.
@@ -22,7 +23,7 @@ import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from headwater.base.record.batch import BatchHeader, TruncatedBatchError, scan
 from headwater.base.record.control import read_end_transaction
@@ -30,6 +31,7 @@ from headwater.base.record.records import Record, build_batch, iterate
 from headwater.base.record.varint import BytesLike
 from headwater.delivery.client.cluster import Place
 from headwater.streams.sink.errors import MarkerError
+from headwater.streams.sink.plan import Plan
 
 MARKER_TOPIC = "__hw_sink"
 MARKER_PLACE: Place = (MARKER_TOPIC, 0)
@@ -50,6 +52,7 @@ class Marker:
         producer: Producer id and epoch of that transaction.
         earlier: The runs before, oldest first; none of them may write again.
         ends: The offset behind the last record, for each partition of the batch.
+        plan: The plan of the batch, where it is known.
     """
 
     batch_id: int
@@ -57,20 +60,31 @@ class Marker:
     producer: tuple[int, int]
     earlier: tuple[str, ...] = ()
     ends: Mapping[Place, int] = field(default_factory=dict)
+    plan: Plan | None = None
 
     def followed_by(
-        self, *, batch_id: int, run_id: str, producer: tuple[int, int], ends: Mapping[Place, int]
+        self,
+        *,
+        batch_id: int,
+        run_id: str,
+        producer: tuple[int, int],
+        ends: Mapping[Place, int],
+        plan: Plan | None = None,
     ) -> "Marker":
         """Return the marker of a later batch, or of another run."""
         earlier = self.earlier
         if run_id != self.run_id:
             earlier = tuple(run for run in (*earlier, self.run_id) if run != run_id)
-        return Marker(batch_id, run_id, producer, earlier[-_EARLIER_MAX:], ends)
+        return Marker(batch_id, run_id, producer, earlier[-_EARLIER_MAX:], ends, plan)
 
     def taken_over(self, *, run_id: str, producer: tuple[int, int]) -> "Marker":
         """Return the marker of the same batch in the hands of another run."""
         return self.followed_by(
-            batch_id=self.batch_id, run_id=run_id, producer=producer, ends=self.ends
+            batch_id=self.batch_id,
+            run_id=run_id,
+            producer=producer,
+            ends=self.ends,
+            plan=self.plan,
         )
 
 
@@ -98,7 +112,7 @@ def encode_marker(marker: Marker) -> bytes:
     ends: dict[str, dict[str, int]] = {}
     for (topic, number), end in sorted(marker.ends.items()):
         ends.setdefault(topic, {})[str(number)] = end
-    said = {
+    said: dict[str, object] = {
         "version": _VERSION,
         "batch": marker.batch_id,
         "run": marker.run_id,
@@ -106,6 +120,8 @@ def encode_marker(marker: Marker) -> bytes:
         "producer": {"id": marker.producer[0], "epoch": marker.producer[1]},
         "ends": ends,
     }
+    if marker.plan is not None:
+        said["plan"] = {"digest": marker.plan.digest, "sources": marker.plan.sources}
     return json.dumps(said, separators=(",", ":")).encode()
 
 
@@ -132,12 +148,17 @@ def decode_marker(value: BytesLike) -> Marker:
                 for topic, numbers in said["ends"].items()
                 for number, end in numbers.items()
             },
+            plan=_maybe_plan(said.get("plan")),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise MarkerError(
             f"a record of {MARKER_TOPIC} is no marker: {bytes(value[:80])!r}",
             hint=f"nobody but Headwater's sink may write to {MARKER_TOPIC}",
         ) from error
+
+
+def _maybe_plan(said: Any) -> Plan | None:  # noqa: ANN401 - whatever JSON holds
+    return None if said is None else Plan(str(said["digest"]), tuple(map(str, said["sources"])))
 
 
 def marker_batch(key: bytes, marker: Marker, *, now_ms: int) -> bytes:

@@ -25,10 +25,12 @@ _KNOWN = (
     "bootstrap",
 )
 _ASYNC = "asyncProgressTrackingEnabled"
-# Spark's own: they are handed to every sink and say nothing to ours.
+_CHECKPOINT = "checkpointLocation"
+_QUERY_NAME = "queryName"
+# Spark's own, which it hands to every sink.
 _OF_SPARK = (
-    "checkpointLocation",
-    "queryName",
+    _CHECKPOINT,
+    _QUERY_NAME,
     "outputMode",
     "asyncProgressTrackingCheckpointIntervalMs",
     "_asyncProgressTrackingOverrideSinkSupportCheck",
@@ -109,6 +111,8 @@ class SinkOptions:
     batch_bytes: int
     record_bytes_max: int
     transaction_timeout_ms: int | None
+    checkpoint: str | None = None
+    query_name: str | None = None
 
 
 def sink_options(
@@ -144,6 +148,8 @@ def sink_options(
         batch_bytes=_number(texts, _BATCH) or _BATCH_BYTES,
         record_bytes_max=_number(texts, _REQUEST) or _RECORD_BYTES_MAX,
         transaction_timeout_ms=_number(texts, _TIMEOUT),
+        checkpoint=texts.get(_CHECKPOINT.lower()),
+        query_name=texts.get(_QUERY_NAME.lower()),
     )
 
 
@@ -223,19 +229,26 @@ def _staging_location(texts: Mapping[str, str]) -> str | None:
     text = _name(texts, "stagingLocation")
     if text is None:
         return None
-    scheme = _SCHEME.match(text)
-    if scheme is not None and scheme[1].lower() != "file":
+    path = maybe_local_path(text)
+    if path is None:
         raise OptionError(
             f"stagingLocation = {text!r} is no directory",
             hint="give a directory that the driver and all executors see, as a shared mount",
         )
-    path = text if scheme is None else "/" + text[scheme.end() :].lstrip("/")
     if not path.startswith("/"):
         raise OptionError(
             f"stagingLocation = {text!r} is not absolute",
             hint="executors run in directories of their own: begin with /",
         )
     return path
+
+
+def maybe_local_path(location: str) -> str | None:
+    """Return the path that a location names; None where it is on another kind of file system."""
+    scheme = _SCHEME.match(location)
+    if scheme is None:
+        return location
+    return "/" + location[scheme.end() :].lstrip("/") if scheme[1].lower() == "file" else None
 
 
 def _number(texts: Mapping[str, str], name: str) -> int | None:

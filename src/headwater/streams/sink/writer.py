@@ -25,6 +25,7 @@ from headwater.streams.sink.connections import lent_cluster
 from headwater.streams.sink.marker_log import MarkerLog
 from headwater.streams.sink.message import Outbox, TaskMessage, parts, remove_staged
 from headwater.streams.sink.options import SinkOptions
+from headwater.streams.sink.plan import Plans
 from headwater.streams.sink.staging import own_root, shared_root
 from headwater.streams.sink.transaction import transactor_for
 
@@ -35,6 +36,8 @@ _QUERY_ID: Final = "sql.streaming.queryId"
 _RUN_ID: Final = "spark.jobGroup.id"
 _BATCH_ID: Final = "streaming.sql.batchId"
 _MASTER: Final = "spark.master"
+_CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
+_PLANS: Final = Plans()
 
 
 class HeadwaterStreamWriter(DataSourceStreamArrowWriter):
@@ -52,6 +55,7 @@ class HeadwaterStreamWriter(DataSourceStreamArrowWriter):
                 _local_property(_QUERY_ID),
                 _local_property(_RUN_ID),
                 int(_local_property(_BATCH_ID)),
+                _maybe_checkpoint(self._options),
             )
             return task_message(iterator, self._options, attempt)
 
@@ -66,7 +70,9 @@ class HeadwaterStreamWriter(DataSourceStreamArrowWriter):
             size_bytes = sum(task.size_bytes for task in tasks)
             # What has no row is the same whether it is written or not.
             if size_bytes:
-                self._commit(replace(tasks[0].attempt, batch_id=batchId), tasks, size_bytes)
+                told = tasks[0].attempt
+                plan = _PLANS.maybe_plan(told.checkpoint, told.query_id, batchId)
+                self._commit(replace(told, batch_id=batchId, plan=plan), tasks, size_bytes)
             remove_staged(tasks)
 
     def _commit(self, attempt: Attempt, tasks: Sequence[TaskMessage], size_bytes: int) -> None:
@@ -112,15 +118,30 @@ def _staging_root(options: SinkOptions) -> Callable[[], Path] | None:
     """Return what finds the place for what is too large; on one machine it needs not be named."""
     if options.staging_location is not None:
         return partial(shared_root, options.staging_location)
-    context = TaskContext.get()
-    master = context.getLocalProperty(_MASTER) if context is not None else None
+    master = _maybe_local_property(_MASTER)
     # Also local-cluster: its executors are processes of this machine and this user.
     return own_root if master is not None and master.startswith("local") else None
 
 
-def _local_property(name: str) -> str:
+def _maybe_checkpoint(options: SinkOptions) -> str | None:
+    """Return where Spark keeps the checkpoint: as the query says, else as the session does.
+
+    A query without a name gets a checkpoint at random in the session's place, which no other run
+    will find.
+    """
+    if options.checkpoint is not None:
+        return options.checkpoint
+    root = _maybe_local_property(_CHECKPOINTS)
+    return None if root is None or options.query_name is None else f"{root}/{options.query_name}"
+
+
+def _maybe_local_property(name: str) -> str | None:
     context = TaskContext.get()
-    found = context.getLocalProperty(name) if context is not None else None
+    return context.getLocalProperty(name) if context is not None else None
+
+
+def _local_property(name: str) -> str:
+    found = _maybe_local_property(name)
     if found is None:
         raise HeadwaterError(
             f"Spark does not tell its tasks {name}, without which nothing is written exactly once",
