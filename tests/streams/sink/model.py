@@ -67,7 +67,7 @@ class Broker:
 
     def seen(self) -> Seen:
         """What is in the topic of markers, for whoever reads it now."""
-        return MarkerScan(KEY).take(self.marker_log).seen
+        return MarkerScan().take(self.marker_log).seen(KEY)
 
     def init(self, producer: tuple[int, int] | None) -> tuple[int, int]:
         self.complete()

@@ -102,11 +102,11 @@ def test_the_last_committed_marker_counts() -> None:
     log.write(1, 11)
     log.close(1, commit=False)
 
-    scan = MarkerScan(KEY).take(log.content)
+    seen = MarkerScan().take(log.content).seen(KEY)
 
-    assert scan.seen.committed is not None
-    assert scan.seen.committed.batch_id == 10
-    assert scan.seen.undecided is None
+    assert seen.committed is not None
+    assert seen.committed.batch_id == 10
+    assert seen.undecided is None
 
 
 def test_an_open_transaction_of_somebody_else_hides_nothing() -> None:
@@ -115,22 +115,22 @@ def test_an_open_transaction_of_somebody_else_hides_nothing() -> None:
     log.write(1, 10)
     log.close(1, commit=True)
 
-    scan = MarkerScan(KEY).take(log.content)
+    seen = MarkerScan().take(log.content).seen(KEY)
 
-    assert scan.seen.committed is not None
-    assert scan.seen.committed.batch_id == 10
-    assert scan.seen.undecided is None
+    assert seen.committed is not None
+    assert seen.committed.batch_id == 10
+    assert seen.undecided is None
 
 
 def test_an_open_transaction_of_the_sink_is_not_settled() -> None:
     log = Log()
     log.write(1, 10)
 
-    scan = MarkerScan(KEY).take(log.content)
+    seen = MarkerScan().take(log.content).seen(KEY)
 
-    assert scan.seen.committed is None
-    assert scan.seen.undecided is not None
-    assert scan.seen.undecided.batch_id == 10
+    assert seen.committed is None
+    assert seen.undecided is not None
+    assert seen.undecided.batch_id == 10
 
 
 def test_a_log_may_come_in_pieces_that_are_cut_anywhere() -> None:
@@ -142,15 +142,59 @@ def test_a_log_may_come_in_pieces_that_are_cut_anywhere() -> None:
     starts = [0]
     while starts[-1] < len(whole):
         starts.append(starts[-1] + 12 + int.from_bytes(whole[starts[-1] + 8 : starts[-1] + 12]))
-    scan = MarkerScan(KEY)
+    scan = MarkerScan()
 
     for at, start in enumerate(starts[:-1]):
         assert scan.next_offset == at
         scan.take(whole[start : starts[at + 1] + 30])
 
     assert scan.next_offset == log.end
-    assert scan.seen.committed is not None
-    assert scan.seen.committed.batch_id == 4
+    seen = scan.seen(KEY)
+    assert seen.committed is not None
+    assert seen.committed.batch_id == 4
+
+
+_steps = st.one_of(
+    st.tuples(st.just("write"), st.integers(1, 3), st.integers(0, 2)),
+    st.tuples(st.just("tombstone"), st.just(0), st.integers(0, 2)),
+    st.tuples(st.sampled_from(["commit", "abort"]), st.integers(1, 3), st.just(0)),
+)
+
+
+@given(steps=st.lists(st.tuples(_steps, st.booleans()), max_size=30))
+def test_a_scan_that_goes_on_knows_what_one_from_the_start_knows(
+    steps: list[tuple[tuple[str, int, int], bool]],
+) -> None:
+    keys = [marker_key("q", f"sink-{number}") for number in range(3)]
+    log, going_on, taken = Log(), MarkerScan(), 0
+    for batch_id, ((what, producer, at), reads) in enumerate(steps):
+        if what == "write":
+            log.write(producer, batch_id, key=keys[at])
+        elif what == "tombstone":
+            log.add(build_batch([Record(0, 1, keys[at], None)]))
+        else:
+            log.close(producer, commit=what == "commit")
+        if reads:
+            going_on.take(bytes(log.content[taken:]))
+            taken = len(log.content)
+            from_the_start = MarkerScan().take(log.content)
+            assert [going_on.seen(key) for key in keys] == [
+                from_the_start.seen(key) for key in keys
+            ]
+
+
+def test_the_sinks_of_a_query_are_found() -> None:
+    log = Log()
+    log.write(1, 1, key=marker_key("q", "one"))
+    log.close(1, commit=True)
+    log.write(1, 1, key=marker_key("q", "given up"))
+    log.close(1, commit=False)
+    log.write(1, 1, key=marker_key("q", "open"))
+    log.write(2, 1, key=marker_key("another", "one"))
+
+    scan = MarkerScan().take(log.content)
+
+    assert scan.keys("q") == {b"q/one", b"q/open"}
 
 
 def test_a_tombstone_forgets_the_sink() -> None:
@@ -159,7 +203,7 @@ def test_a_tombstone_forgets_the_sink() -> None:
     log.close(1, commit=True)
     log.add(build_batch([Record(0, 1, KEY, None)]))
 
-    assert MarkerScan(KEY).take(log.content).seen == (None, None)
+    assert MarkerScan().take(log.content).seen(KEY) == (None, None)
 
 
 def test_runs_before_the_last_fifty_are_forgotten() -> None:

@@ -12,6 +12,7 @@ import pytest
 from headwater.base.errors import KafkaError
 from headwater.base.record.records import Record, build_batch
 from headwater.delivery.client import admin
+from headwater.delivery.client.batch_reader import BatchReader, Fetched
 from headwater.delivery.client.cluster import Cluster
 from headwater.delivery.client.transactor import Transactor
 from headwater.streams.sink import marker_log, message, writer
@@ -184,6 +185,63 @@ def test_a_batch_without_rows_writes_nothing_and_hinders_nothing(query: Query) -
     query.commit("a", 2, "row")
 
     assert query.written() == [b"row"]
+
+
+@pytest.fixture
+def read_bytes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Give a process that has read no markers, and how much it has read with each fetch."""
+    sizes: list[int] = []
+    fetch = BatchReader.fetch
+
+    def counted(reader: BatchReader, offset: int, *, wait_ms: int = 500) -> Fetched:
+        fetched = fetch(reader, offset, wait_ms=wait_ms)
+        sizes.append(len(fetched.records))
+        return fetched
+
+    monkeypatch.setattr(BatchReader, "fetch", counted)
+    marker_log._scans.clear()
+    yield sizes
+    marker_log._scans.clear()
+
+
+def test_after_an_empty_batch_only_new_markers_are_read(
+    broker: Broker, read_bytes: list[int]
+) -> None:
+    query, other = Query(broker), Query(broker)
+    for batch_id in range(100):
+        other.commit("a", batch_id, "row")
+    query.commit("a", 0, "first")
+    all_of_it = sum(read_bytes)
+    other.commit("a", 100, "row")
+
+    read_bytes.clear()
+    query.commit("a", 2, "after an empty batch")
+    read_bytes_then = sum(read_bytes)
+    read_bytes.clear()
+    query.commit("a", 4, "after another one")
+
+    assert query.written() == [b"after an empty batch", b"after another one", b"first"]
+    assert all_of_it > 100 * 200
+    # Two markers with the ends of their transactions, then one.
+    assert 0 < read_bytes_then < 2_000
+    assert 0 < sum(read_bytes) < 1_000
+
+
+@pytest.mark.usefixtures("read_bytes")
+def test_a_marker_topic_that_was_made_again_is_read_from_its_start() -> None:
+    with EmbeddedBroker() as fresh:
+        broker = Broker(HEADWATER, fresh.bootstrap_servers)
+        query = Query(broker)
+        for batch_id in range(3):
+            query.commit("a", batch_id, "before")
+        assert query.marker() is not None
+        broker.delete(MARKER_TOPIC)
+        other = Query(broker)
+        for batch_id in range(10):
+            other.commit("a", batch_id, "row")
+
+        assert query.marker() is None
+        assert other.marker() is not None
 
 
 def test_the_marker_topic_is_compacted_and_has_one_partition(query: Query) -> None:

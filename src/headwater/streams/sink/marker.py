@@ -167,31 +167,46 @@ def marker_batch(key: bytes, marker: Marker, *, now_ms: int) -> bytes:
 
 
 class MarkerScan:
-    """Finds the marker that counts for one key, batch by batch from the start of the log.
+    """Finds the markers that count, batch by batch from the start of the log.
+
+    It keeps those of all sinks, so that a process that writes for many reads the log once, and can
+    go on later from where it was: what it has seen is what the log said up to there.
 
     Attributes:
         next_offset: The offset to go on from.
     """
 
-    def __init__(self, key: bytes, *, from_offset: int = 0) -> None:
+    def __init__(self, *, from_offset: int = 0) -> None:
         self.next_offset = from_offset
-        self._found: Marker | None = None
-        self._key = key
-        self._open: dict[int, bytes | None] = {}
+        self._found: dict[bytes, bytes] = {}
+        self._open: dict[int, dict[bytes, bytes | None]] = {}
 
-    @property
-    def seen(self) -> Seen:
-        """What the log says of the key, as far as it was read."""
-        last = None
-        for value in self._open.values():
-            last = None if value is None else decode_marker(value)
-        return Seen(self._found, last)
+    def seen(self, key: bytes) -> Seen:
+        """Return what the log says of a key, as far as it was read.
+
+        Raises:
+            MarkerError: A record of the key is no marker.
+        """
+        found, last = self._found.get(key), None
+        for values in self._open.values():
+            last = values.get(key, last)
+        return Seen(
+            None if found is None else decode_marker(found),
+            None if last is None else decode_marker(last),
+        )
+
+    def keys(self, query_id: str) -> set[bytes]:
+        """Return the keys of a query's sinks that have a marker, committed or not."""
+        prefix = marker_key(query_id, "")
+        known = set(self._found)
+        for values in self._open.values():
+            known |= {key for key, value in values.items() if value is not None}
+        return {key for key in known if key.startswith(prefix)}
 
     def take(self, records: BytesLike) -> Self:
         """Go on with the batches that follow; the last may be cut off.
 
         Raises:
-            MarkerError: A committed record of the key is no marker.
             CorruptRecordError: A batch is damaged.
         """
         for header, batch in _batches_from(self.next_offset, records):
@@ -204,48 +219,27 @@ class MarkerScan:
 
     def _read(self, header: BatchHeader, batch: list[Record]) -> None:
         for record in batch:
-            if record.key != self._key:
-                continue
+            key = bytes(record.key or b"")
+            value = None if record.value is None else bytes(record.value)
             if header.is_transactional:
-                self._open[header.producer_id] = record.value
+                self._open.setdefault(header.producer_id, {})[key] = value
             else:
-                self._settle(record.value)
+                self._settle(key, value)
 
     def _end(self, producer_id: int, batch: list[Record]) -> None:
         # Compaction may leave the header of a control batch alone, when nothing before it is left.
         end = read_end_transaction(batch[0]) if batch else None
-        if end is not None and producer_id in self._open:
-            value = self._open.pop(producer_id)
-            if end.is_commit:
-                self._settle(value)
+        if end is not None:
+            for key, value in self._open.pop(producer_id, {}).items():
+                if end.is_commit:
+                    self._settle(key, value)
 
-    def _settle(self, value: bytes | None) -> None:
+    def _settle(self, key: bytes, value: bytes | None) -> None:
         # A tombstone is how a person lets a query be forgotten.
-        self._found = None if value is None else decode_marker(value)
-
-
-class KeyScan:
-    """Finds the sinks of one query, batch by batch from the start of the log.
-
-    Attributes:
-        next_offset: The offset to go on from.
-        keys: Those that have a marker, committed or not.
-    """
-
-    def __init__(self, query_id: str, *, from_offset: int = 0) -> None:
-        self.next_offset = from_offset
-        self.keys: set[bytes] = set()
-        self._prefix = marker_key(query_id, "")
-
-    def take(self, records: BytesLike) -> Self:
-        """Go on with the batches that follow; the last may be cut off."""
-        for header, batch in _batches_from(self.next_offset, records):
-            for record in [] if header.is_control else batch:
-                key = record.key or b""
-                if key.startswith(self._prefix):
-                    self.keys.discard(key) if record.value is None else self.keys.add(key)
-            self.next_offset = header.next_offset
-        return self
+        if value is None:
+            self._found.pop(key, None)
+        else:
+            self._found[key] = value
 
 
 def _batches_from(offset: int, records: BytesLike) -> Iterator[tuple[BatchHeader, list[Record]]]:

@@ -4,13 +4,18 @@ This file alone decides how that topic is read to its end, and when what was rea
 again. What a marker says and which one counts stands in `marker`; how the topic is made, in the
 client's `compacted_topic`.
 
-The last marker of every sink stays for ever, those before it go. The log is read from its start: by
-each run at its first commit, and at others where Spark uses another process than for the last.
-Reading takes 0.1 ms a marker.
+The last marker of every sink stays for ever, those before it go. A process reads the log from its
+start once, and then what has been added since: at the first commit of each run, and at others where
+the batch before was empty or committed by another process. It begins anew with a log that is not
+the one it knows: another topic of the name, or one that was cut at either end.
 """
 
+import threading
 import time
-from typing import Final
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
 
 from headwater.delivery.client.batch_reader import BatchReader
 from headwater.delivery.client.cluster import Cluster
@@ -21,7 +26,6 @@ from headwater.streams.sink.errors import MarkerError
 from headwater.streams.sink.marker import (
     MARKER_PLACE,
     MARKER_TOPIC,
-    KeyScan,
     Marker,
     MarkerScan,
     Seen,
@@ -35,6 +39,18 @@ _FETCH_BYTES: Final = 4 << 20
 # id, and with it who was fenced, after a week without use; an hour is far from that.
 _REMEMBERED_S: Final = 3600.0
 _remembered: Final[dict[tuple[str, bytes], tuple[Marker, float]]] = {}
+
+
+class _Log(NamedTuple):
+    """Which log was read, and from where."""
+
+    topic_id: bytes
+    start: int
+
+
+# By the address of the brokers. A driver that writes several queries itself does so in threads.
+_scans: Final[dict[str, tuple[_Log, MarkerScan]]] = {}
+_scanning: Final[defaultdict[str, threading.Lock]] = defaultdict(threading.Lock)
 
 
 class MarkerLog:
@@ -65,12 +81,8 @@ class MarkerLog:
         """
         if not self._topic.exists():
             return Seen(None, None)
-        return self._topic.retrying(lambda: self._scan(*self._topic.bounds()))
-
-    def _scan(self, start: int, end: int) -> Seen:
-        scan = MarkerScan(self._key, from_offset=start)
-        _read_through(self._cluster, scan, end)
-        return scan.seen
+        with _scanned(self._cluster, self._topic) as scan:
+            return scan.seen(self._key)
 
     def prepare(self) -> None:
         """Create the topic where it does not exist; refuse one that would forget.
@@ -99,17 +111,35 @@ def forget_query(cluster: Cluster, query_id: str) -> int:
     cluster.refresh([MARKER_TOPIC])
     if not cluster.knows(MARKER_TOPIC):
         return 0
-    start, end = CompactedTopic(cluster, MARKER_TOPIC).bounds()
-    scan = KeyScan(query_id, from_offset=start)
-    _read_through(cluster, scan, end)
+    with _scanned(cluster, CompactedTopic(cluster, MARKER_TOPIC)) as scan:
+        keys = scan.keys(query_id)
     with Producer(cluster) as producer:
-        for key in sorted(scan.keys):
+        for key in sorted(keys):
             producer.send(MARKER_TOPIC, None, key=key, partition=MARKER_PLACE[1])
-    return len(scan.keys)
+    return len(keys)
 
 
-def _read_through(cluster: Cluster, scan: MarkerScan | KeyScan, end: int) -> None:
-    """Let a scan see the log as it lies, up to an offset."""
+@contextmanager
+def _scanned(cluster: Cluster, topic: CompactedTopic) -> Iterator[MarkerScan]:
+    """Lend what the log says up to its end of now."""
+    with _scanning[cluster.bootstrap]:
+        yield topic.retrying(lambda: _scan_on(cluster, topic))
+
+
+def _scan_on(cluster: Cluster, topic: CompactedTopic) -> MarkerScan:
+    """Go on with what this process has read of the log, if it is still the same log."""
+    start, end = topic.bounds()
+    log = _Log(cluster.topic(MARKER_TOPIC).topic_id, start)
+    known, scan = _scans.pop(cluster.bootstrap, (None, MarkerScan()))
+    if known != log or scan.next_offset > end:
+        scan = MarkerScan(from_offset=start)
+    _read_through(cluster, scan, end)
+    _scans[cluster.bootstrap] = (log, scan)
+    return scan
+
+
+def _read_through(cluster: Cluster, scan: MarkerScan, end: int) -> None:
+    """Take the log as it lies into a scan, up to an offset."""
     if scan.next_offset >= end:
         return
     wait_ms = int(cluster.timeout_s * 1000)
