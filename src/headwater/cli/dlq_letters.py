@@ -156,8 +156,8 @@ def dead_letter_topics(cluster: Cluster) -> list[str]:
     """Return the topics whose first record is a dead letter."""
     places = [
         place
-        for name, topic in cluster.topics().items()
-        if not topic.internal and not name.startswith("__")
+        for topic in cluster.topics().values()
+        if not topic.is_hidden
         for place in positions.places_of(topic)
     ]
     starts = positions.resolve(cluster, places, _BEGINNING).offsets

@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from headwater.base.spelling import nearest
+from headwater.delivery.client.cluster import is_own_topic
 from headwater.streams.client_options import ClientOptions, client_options, is_client_option
 from headwater.streams.errors import OptionError
 from headwater.streams.time.durations import duration_us
@@ -94,9 +95,12 @@ class Choice(NamedTuple):
         """Tell whether a partition is among what is read, if it exists."""
         if self.partitions is not None:
             return partition in self.partitions.get(topic, ())
-        if self.pattern is not None:
-            return re.fullmatch(self.pattern, topic) is not None
-        return topic in self.topics
+        return topic in self.topics if self.pattern is None else self.matches(topic)
+
+    def matches(self, topic: str) -> bool:
+        """Tell whether a topic is like the pattern; no pattern is meant for Headwater's own."""
+        assert self.pattern is not None
+        return not is_own_topic(topic) and re.fullmatch(self.pattern, topic) is not None
 
 
 @dataclass(frozen=True, slots=True)

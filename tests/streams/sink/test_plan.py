@@ -8,6 +8,7 @@ import pytest
 
 from headwater.base.disk import read_file
 from headwater.streams.errors import CheckpointError
+from headwater.streams.sink.marker import Marker, decode_marker, encode_marker
 from headwater.streams.sink.plan import Plan, Plans, make_plan
 from headwater.testing.memory_disk import MemoryDisk
 
@@ -62,8 +63,17 @@ def test_of_very_many_partitions_the_plan_is_known_and_the_offsets_are_not_kept(
 
     plan = make_plan(offsets(many))
 
-    assert plan.sources == ()
+    kept = decode_marker(encode_marker(Marker(1, "run", (1, 1), plan=plan))).plan
+    assert kept == Plan(plan.digest)
     assert plan.digest != make_plan(offsets(many, at_ms=2)).digest
+
+
+def test_a_plan_says_which_topics_a_pattern_has_chosen() -> None:
+    by_pattern = json.loads(OURS) | {"pattern": "or.*"}
+
+    plan = make_plan(offsets(json.dumps(by_pattern), OURS.replace("orders", "named"), SPARKS, "-"))
+
+    assert plan.matched_topics() == {"orders": "or.*"}
 
 
 def test_a_format_of_offsets_that_is_not_known_has_a_digest_all_the_same() -> None:

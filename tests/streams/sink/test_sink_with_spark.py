@@ -426,3 +426,25 @@ def test_a_checkpoint_in_the_sessions_place_is_known_by_the_querys_name(
         spark.conf.unset("spark.sql.streaming.checkpointLocation")
 
     assert restored.story.written() == _bytes(_numbered(15))
+
+
+def test_a_pattern_that_matches_the_querys_own_topic_is_refused_by_name(
+    spark: SparkSession, near: Broker, tmp_path: Path
+) -> None:
+    story = Story(spark, near, tmp_path)
+    near.send(near.topic(f"{story.topic}-in"), [(None, b"row")])
+    frame = (
+        spark.readStream.format("headwater")
+        .option("kafka.bootstrap.servers", near.bootstrap)
+        .option("subscribePattern", f"{story.topic}.*")
+        .option("startingOffsets", "earliest")
+        .load()
+        .select("value")
+    )
+
+    with pytest.raises(StreamingQueryException) as caught:
+        story.run(frame)
+
+    assert f"FeedbackError: the query writes to '{story.topic}' and reads it" in str(caught.value)
+    assert "hint: let the pattern leave that topic out" in str(caught.value)
+    assert story.written() == []

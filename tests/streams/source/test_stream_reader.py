@@ -10,17 +10,23 @@ from confluent_kafka import Producer
 from kafka import KafkaConsumer
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
+from headwater.cli import dlq_progress
 from headwater.streams.errors import (
     DataLossError,
     OptionError,
     UnknownTopicError,
 )
+from headwater.streams.running import progress
+from headwater.streams.sink.marker import MARKER_TOPIC
+from headwater.streams.time.records import TIME_TOPIC
+from headwater.testing.broker import EmbeddedBroker
 from headwater.testing.manual_clock import ManualClock
-from tests.streams.brokers import Broker
+from tests.streams.brokers import HEADWATER, Broker
 from tests.streams.source.driving import (
     EARLIEST,
     GO_ON,
     WITHIN_S,
+    Query,
     Streams,
     add_partitions,
     pairs,
@@ -237,6 +243,56 @@ def test_a_pattern_takes_in_no_internal_topic(broker: Broker, topic: str, stream
     admin_group.close()
     query = stream({"subscribePattern": f"{topic}|__consumer_offsets", **EARLIEST})
     assert list(json.loads(query.start())["topics"]) == [topic]
+
+
+OWN_TOPICS = (MARKER_TOPIC, TIME_TOPIC, progress.TOPIC, dlq_progress.TOPIC)
+
+
+def test_a_pattern_takes_in_no_topic_of_headwaters_own() -> None:
+    with EmbeddedBroker() as fresh:
+        broker = Broker(HEADWATER, fresh.bootstrap_servers)
+        for name in ("orders", *OWN_TOPICS):
+            broker.create(name)
+            broker.send(name, pairs(0, 2))
+        by_pattern = Query(broker, {"subscribePattern": ".*", **EARLIEST})
+        by_name = Query(broker, {"subscribe": MARKER_TOPIC, **EARLIEST})
+
+        try:
+            assert values(by_pattern.all()) == texts(0, 2)
+            assert values(by_name.all()) == texts(0, 2)
+            assert list(json.loads(by_pattern.start())["topics"]) == ["orders"]
+        finally:
+            by_pattern.reader.stop()
+            by_name.reader.stop()
+
+
+def test_a_checkpoint_that_has_read_topics_of_headwaters_own_goes_on_without_them(
+    broker: Broker, topic: str, stream: Streams
+) -> None:
+    broker.send(topic, pairs(0, 5))
+    query = stream({"subscribePattern": f"{topic}|__hw_.*", **EARLIEST})
+    query.all()
+    kept = json.loads(query.ends[-1])
+    kept["topics"]["__hw_gone"] = {"id": "", "partitions": {"0": 17}}
+    query.ends.append(json.dumps(kept))
+    broker.send(topic, pairs(5, 7))
+
+    assert values(query.all()) == texts(5, 7)
+    assert list(json.loads(query.ends[-1])["topics"]) == [topic]
+
+
+def test_offsets_say_whether_topics_were_chosen_by_a_pattern(
+    broker: Broker, topic: str, stream: Streams
+) -> None:
+    by_pattern = stream({"subscribePattern": topic, **EARLIEST})
+    by_name = stream({"subscribe": topic, **EARLIEST})
+    for number in range(2):
+        broker.send(topic, pairs(number * 5, number * 5 + 5))
+        for query in (by_pattern, by_name):
+            assert values(query.all()) == texts(number * 5, number * 5 + 5)
+
+        assert json.loads(by_pattern.ends[-1])["pattern"] == topic
+        assert "pattern" not in json.loads(by_name.ends[-1])
 
 
 def test_new_partitions_are_read_from_their_beginning(

@@ -46,6 +46,10 @@ def is_retriable_or_broken(error: HeadwaterError) -> bool:
     return is_retriable(error) or isinstance(error, BrokerUnreachableError)
 
 
+OWN_PREFIX = "__hw_"
+"""With what the names of all topics begin in which Headwater keeps something for itself."""
+
+
 class PartitionInfo(NamedTuple):
     """Where one partition lives."""
 
@@ -62,6 +66,16 @@ class TopicInfo(NamedTuple):
     topic_id: bytes
     internal: bool
     partitions: list[PartitionInfo]
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether it is kept by Kafka or by Headwater for itself, and read only if it is named."""
+        return self.internal or is_own_topic(self.name)
+
+
+def is_own_topic(name: str) -> bool:
+    """Tell whether a topic is one in which Headwater keeps what it has to remember."""
+    return name.startswith(OWN_PREFIX)
 
 
 def parse_addresses(bootstrap: str) -> list[tuple[str, int]]:

@@ -15,6 +15,10 @@ class CheckpointBehindError(HeadwaterError):
     """The checkpoint is older than what was written under its query id."""
 
 
+class FeedbackError(HeadwaterError):
+    """A query reads, by a pattern, the topic that it writes to."""
+
+
 class MarkerError(HeadwaterError):
     """The topic that remembers what was written cannot be relied on."""
 

@@ -38,6 +38,8 @@ MARKER_PLACE: Place = (MARKER_TOPIC, 0)
 """All markers are in partition 0: where a key is must not change when partitions are added."""
 
 _VERSION = 1
+# Every batch writes them once more. 16 KiB are the offsets of about 1,000 partitions.
+_SOURCES_BYTES_MAX = 16 << 10
 # A driver that was forgotten here could fence a newer one, no more: nothing is lost or doubled.
 _EARLIER_MAX = 50
 
@@ -121,7 +123,9 @@ def encode_marker(marker: Marker) -> bytes:
         "ends": ends,
     }
     if marker.plan is not None:
-        said["plan"] = {"digest": marker.plan.digest, "sources": marker.plan.sources}
+        sources = marker.plan.sources
+        is_short = sum(map(len, sources)) <= _SOURCES_BYTES_MAX
+        said["plan"] = {"digest": marker.plan.digest, "sources": sources if is_short else ()}
     return json.dumps(said, separators=(",", ":")).encode()
 
 

@@ -81,6 +81,12 @@ class TaskMessage(WriterCommitMessage):
     staged: Staged | None = None
 
     @property
+    def topics(self) -> set[str]:
+        """The topics that they go to."""
+        places = self.batches if self.staged is None else self.staged.places
+        return {topic for topic, _ in places}
+
+    @property
     def size_bytes(self) -> int:
         """How much there is to send."""
         inline = sum(len(batch) for each in self.batches.values() for batch in each)

@@ -31,8 +31,6 @@ from headwater.streams.errors import CheckpointError
 from headwater.streams.sink.options import maybe_local_path
 
 _DIGEST_BYTES: Final = 16
-# Every batch writes them once more. 16 KiB are the offsets of about 1,000 partitions.
-_SOURCES_BYTES_MAX: Final = 16 << 10
 # Version of the file, time and settings; then a line for each source.
 _V1: Final = "v1"
 _LINES_BEFORE_SOURCES: Final = 2
@@ -47,11 +45,20 @@ class Plan:
     Attributes:
         digest: Tells it from every other plan.
         sources: Where the batch ends in each source, as the checkpoint says it; empty where that
-            would be too long to keep.
+            was too long to be kept.
     """
 
     digest: str
     sources: tuple[str, ...] = ()
+
+    def matched_topics(self) -> dict[str, str]:
+        """Return the topics that were chosen by a pattern of our own source, and by which."""
+        found: dict[str, str] = {}
+        for source in self.sources:
+            with contextlib.suppress(ValueError, TypeError, KeyError):
+                said = json.loads(source)
+                found |= dict.fromkeys(said["topics"], said["pattern"])
+        return found
 
     def starting_offsets(self) -> list[str]:
         """Return `startingOffsets` for each source of topics, for a query that goes on from here.
@@ -141,8 +148,6 @@ def make_plan(text: bytes) -> Plan:
     digest = hashlib.blake2b(text, digest_size=_DIGEST_BYTES).hexdigest()
     lines = text.decode(errors="replace").split("\n")
     sources = lines[_LINES_BEFORE_SOURCES:] if lines[0].strip() == _V1 else []
-    if sum(map(len, sources)) > _SOURCES_BYTES_MAX:
-        sources = []
     return Plan(digest, tuple(sources))
 
 

@@ -22,10 +22,11 @@ from headwater.base.errors import HeadwaterError
 from headwater.streams.errors import hints_shown
 from headwater.streams.sink.commit import Attempt, commit_batch
 from headwater.streams.sink.connections import lent_cluster
+from headwater.streams.sink.errors import FeedbackError
 from headwater.streams.sink.marker_log import MarkerLog
 from headwater.streams.sink.message import Outbox, TaskMessage, parts, remove_staged
 from headwater.streams.sink.options import SinkOptions
-from headwater.streams.sink.plan import Plans
+from headwater.streams.sink.plan import Plan, Plans
 from headwater.streams.sink.staging import own_root, shared_root
 from headwater.streams.sink.transaction import transactor_for
 
@@ -72,6 +73,7 @@ class HeadwaterStreamWriter(DataSourceStreamArrowWriter):
             if size_bytes:
                 told = tasks[0].attempt
                 plan = _PLANS.maybe_plan(told.checkpoint, told.query_id, batchId)
+                _refuse_feedback(plan, tasks)
                 self._commit(replace(told, batch_id=batchId, plan=plan), tasks, size_bytes)
             remove_staged(tasks)
 
@@ -93,6 +95,23 @@ class HeadwaterStreamWriter(DataSourceStreamArrowWriter):
     ) -> None:
         """Remove what tasks have left; nothing has been sent."""
         remove_staged(own_messages(messages))
+
+
+def _refuse_feedback(plan: Plan | None, tasks: Iterable[TaskMessage]) -> None:
+    """Refuse rows for a topic that the query reads because its pattern happens to match it.
+
+    Whoever names a topic with `subscribe` and writes to it wants the rows back.
+    """
+    matched = {} if plan is None else plan.matched_topics()
+    if not matched:
+        return
+    for topic in sorted(set().union(*(task.topics for task in tasks)) & matched.keys()):
+        raise FeedbackError(
+            f"the query writes to {topic!r} and reads it as well, because its subscribePattern "
+            f"{matched[topic]!r} matches it: each row would come back as input",
+            hint="let the pattern leave that topic out, name the topics with subscribe, or write "
+            "to another topic",
+        )
 
 
 def task_message(

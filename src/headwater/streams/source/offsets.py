@@ -6,7 +6,8 @@ This file alone decides the form of the JSON, and reads no broker and no clock:
 
 `partitions` has the offset of the next record to read. `id` is the topic's id in Kafka's text form,
 so that a topic of the same name but other contents is noticed; brokers without ids leave it empty.
-`group` is the consumer group into which progress is mirrored, drawn once per checkpoint.
+`group` is the consumer group into which progress is mirrored, drawn once per checkpoint. `pattern`
+is there where topics were chosen by one: a sink that finds its own topic among them refuses it.
 
 Spark writes down where a batch ends, but asks again where the first one begins, also when it
 repeats it after a crash; and a partition that appears between two batches has no place in the
@@ -43,6 +44,7 @@ class Offsets:
     topics: Mapping[str, TopicOffsets]
     group: str = ""
     initial: bool = False
+    pattern: str | None = None
 
     def positions(self) -> dict[Place, int]:
         """Return the offset of the next record of each partition."""
@@ -77,6 +79,8 @@ class Offsets:
             made["group"] = self.group
         if self.initial:
             made["initial"] = True
+        if self.pattern is not None:
+            made["pattern"] = self.pattern
         made["topics"] = {
             topic: _topic_as_json(each) for topic, each in sorted(self.topics.items())
         }

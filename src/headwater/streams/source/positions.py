@@ -10,7 +10,6 @@ until it is seen again.
 """
 
 import logging
-import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
@@ -107,11 +106,10 @@ class Positions:
     def _topics(self) -> dict[str, TopicInfo]:
         choice = self._options.choice
         if choice.pattern is not None:
-            matches = re.compile(choice.pattern).fullmatch
             return {
                 name: info
                 for name, info in self._cluster.topics().items()
-                if matches(name) and not info.internal
+                if not info.is_hidden and choice.matches(name)
             }
         self._cluster.refresh(choice.names())
         known = [name for name in choice.names() if self._cluster.knows(name)]
@@ -132,7 +130,8 @@ class Positions:
         choice = self._options.choice
         for name in choice.names():
             if name not in topics:
-                others = [each for each in self._cluster.topics() if not each.startswith("__")]
+                found = self._cluster.topics().values()
+                others = [each.name for each in found if not each.is_hidden]
                 raise UnknownTopicError(
                     f"topic {name!r} does not exist at {self._cluster.bootstrap}"
                     + suggestion(name, others),

@@ -9,6 +9,7 @@ query to ask these things; `read` runs in others, which get the options alone.
 import logging
 import secrets
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -90,7 +91,7 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 positions, ids = self._positions.initial()
                 group = f"{self._options.group_prefix}-{secrets.token_hex(4)}"
                 self._initial = make_offsets(positions, ids, group=group, initial=True)
-            return self._initial.as_json()
+            return self._stored(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return the limit that the options set."""
@@ -124,7 +125,11 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if end is None:
                 return start
             self._last_batch_ms = self._clock.monotonic_ms()
-            return end.as_json()
+            return self._stored(end)
+
+    def _stored(self, offsets: Offsets) -> dict[str, Any]:
+        """Return offsets as the checkpoint keeps them."""
+        return replace(offsets, pattern=self._options.choice.pattern).as_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """Return the end of the topics when they were last looked at."""
