@@ -3,6 +3,7 @@
 No Spark runs here: what a driver does is a call of `commit` with messages in its run's name.
 """
 
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -52,7 +53,9 @@ class Query:
         )
 
     def task(self, run: str, batch_id: int, *rows: str, partition: int = 0) -> TaskMessage:
-        records = [Record(at, 1, None, row.encode()) for at, row in enumerate(rows)]
+        # Retention would remove records that are dated long ago.
+        now_ms = time.time_ns() // 1_000_000
+        records = [Record(at, now_ms, None, row.encode()) for at, row in enumerate(rows)]
         batch = bytes(build_batch(records))
         attempt = Attempt(self.id, run, batch_id)
         return make_message(attempt, {(self.topic, partition): [batch]}, None)
