@@ -3,6 +3,7 @@
 No Spark runs here: what a driver does is a call of `commit` with messages in its run's name.
 """
 
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,7 +17,8 @@ from headwater.delivery.client import admin
 from headwater.delivery.client.batch_reader import BatchReader, Fetched
 from headwater.delivery.client.cluster import Cluster
 from headwater.delivery.client.transactor import Transactor
-from headwater.streams.sink import marker_log, message, writer
+from headwater.delivery.wire.kafka import messages
+from headwater.streams.sink import batch_writer, marker_log, message, writer
 from headwater.streams.sink.batch_writer import HeadwaterBatchWriter
 from headwater.streams.sink.commit import Attempt, Batches
 from headwater.streams.sink.errors import (
@@ -359,3 +361,44 @@ def test_a_batch_write_is_whole_or_nothing(query: Query, fails: bool) -> None:
         commit()
 
     assert query.written() == ([] if fails else [b"one", b"two"])
+
+
+def _transactional_ids(broker: Broker) -> set[str]:
+    with Cluster(broker.bootstrap) as cluster:
+        cluster.topics()
+        found = [
+            cluster.broker(number).call(messages.ListTransactionsRequest())
+            for number in cluster.brokers
+        ]
+    return {each.transactional_id for answer in found for each in answer.transaction_states}
+
+
+def test_batch_writes_one_after_the_other_leave_one_transactional_id(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    query, before = Query(broker), _transactional_ids(broker)
+    for number in range(5):
+        writer = HeadwaterBatchWriter(sink_options({"bootstrap": broker.bootstrap}))
+        writer.commit([query.task("", 0, f"row-{number}")])
+
+    assert query.written() == [b"row-%d" % number for number in range(5)]
+    assert len(_transactional_ids(broker) - before) == 1
+
+
+def test_batch_writes_at_the_same_time_do_not_fence_each_other(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = Query(broker)
+    options = sink_options({"bootstrap": broker.bootstrap})
+    real_parts = message.parts
+
+    def with_another_write_meanwhile(tasks: list[TaskMessage]) -> Iterator[Batches]:
+        yield from real_parts(tasks)
+        monkeypatch.setattr(batch_writer, "parts", real_parts)
+        HeadwaterBatchWriter(options).commit([query.task("", 0, "meanwhile")])
+
+    monkeypatch.setattr(batch_writer, "parts", with_another_write_meanwhile)
+    HeadwaterBatchWriter(options).commit([query.task("", 0, "first")])
+
+    assert query.written() == [b"first", b"meanwhile"]

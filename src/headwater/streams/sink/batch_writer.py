@@ -1,7 +1,8 @@
 """How a DataFrame is written at once: `df.write`, in one transaction.
 
-This file alone decides how a write that nobody will repeat gets its name: by chance. It has no
-marker, because Spark does not know such a write again; two writes are two writes.
+This file alone decides how a write that Spark will not repeat is made. It has no marker, because
+Spark does not know such a write again; two writes are two writes. The name of its staged files is
+random; its transactional id is one of a few, see `batch_ids`.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ from headwater.base.errors import HeadwaterError
 from headwater.delivery.client.errors import TransactionTimedOutError
 from headwater.delivery.client.transactor import Transactor
 from headwater.streams.errors import hints_shown
+from headwater.streams.sink.batch_ids import lent_id
 from headwater.streams.sink.commit import Attempt
 from headwater.streams.sink.connections import lent_cluster
 from headwater.streams.sink.errors import too_slow
@@ -45,8 +47,7 @@ class HeadwaterBatchWriter(DataSourceArrowWriter):
             tasks = own_messages(messages)
             size_bytes = sum(task.size_bytes for task in tasks)
             if size_bytes:
-                with lent_cluster(self._options) as cluster:
-                    name = f"hw.{self._name}"
+                with lent_cluster(self._options) as cluster, lent_id() as name:
                     self._send(tasks, transactor_for(cluster, name, self._options, size_bytes))
             remove_staged(tasks)
 
