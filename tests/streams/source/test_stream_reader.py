@@ -1,6 +1,7 @@
 """The streaming reader as Spark asks it, against both brokers, without a JVM."""
 
 import json
+import time
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -10,7 +11,11 @@ from confluent_kafka import Producer
 from kafka import KafkaConsumer
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
+from headwater.base.record.records import Record, build_batch
 from headwater.cli import dlq_progress
+from headwater.delivery.client.cluster import Cluster
+from headwater.delivery.client.transactor import Transactor
+from headwater.delivery.wire.kafka import messages
 from headwater.streams.errors import (
     DataLossError,
     OptionError,
@@ -21,6 +26,7 @@ from headwater.streams.sink.marker import MARKER_TOPIC
 from headwater.streams.time.records import TIME_TOPIC
 from headwater.testing.broker import EmbeddedBroker
 from headwater.testing.manual_clock import ManualClock
+from tests.delivery.client.transactional import wait_until_stable
 from tests.streams.brokers import HEADWATER, Broker
 from tests.streams.source.driving import (
     EARLIEST,
@@ -305,6 +311,34 @@ def test_new_partitions_are_read_from_their_beginning(
     broker.send(single, pairs(5, 8), partition=2)
     broker.send(single, pairs(8, 9), partition=0)
     assert values(query.all()) == texts(5, 9)
+
+
+def test_a_transaction_over_two_topics_may_come_in_two_batches_and_comes_once(
+    broker: Broker, single: str, topic: str, stream: Streams
+) -> None:
+    """Its end is written to one partition after the other, and a batch may be cut in between."""
+    query = stream({"subscribe": f"{single},{topic}", **EARLIEST})
+    with Cluster(broker.bootstrap) as cluster:
+        writer = Transactor(cluster, uuid.uuid4().hex)
+        producer = writer.begin()
+        now_ms = time.time_ns() // 1_000_000
+        for place in ((single, 0), (topic, 0)):
+            writer.send({place: [bytes(build_batch([Record(0, now_ms, None, place[0].encode())]))]})
+        assert query.all() == []
+        write = messages.WriteTxnMarkersRequest
+        marker = write.WritableTxnMarker(
+            *producer,
+            transaction_result=True,
+            topics=[write.WritableTxnMarkerTopic(single, [0])],
+            coordinator_epoch=0,
+        )
+        cluster.broker(cluster.leader(single, 0)).call(write([marker]))
+        assert [row["value"] for row in query.all()] == [single.encode()]
+
+        writer.commit()
+        wait_until_stable(cluster, topic, 2)
+
+    assert [row["value"] for row in query.all()] == [topic.encode()]
 
 
 # --- how much -----------------------------------------------------------------------------------
