@@ -292,6 +292,18 @@ DIFFERENCES: dict[str, Difference] = {
         "One command would lose all groups, or all transactions.",
         "`__consumer_offsets` and `__transaction_state` stay compacted",
     ),
+    "create partitions: the broker's own state": Difference(
+        ErrorCode.NONE,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        "Groups and transactional ids would be looked for where they are not.",
+        "`__consumer_offsets` and `__transaction_state` never grow",
+    ),
+    "delete topics: the broker's own state": Difference(
+        ErrorCode.NONE,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        "One command would lose all groups, or all transactions.",
+        "`__consumer_offsets` and `__transaction_state` are not deleted",
+    ),
     "alter configs: a resource twice": Difference(
         None,
         [ErrorCode.INVALID_REQUEST] * 2,

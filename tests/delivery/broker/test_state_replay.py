@@ -45,13 +45,13 @@ class Log:
         self.end_offset += 1
 
     def values(self) -> dict[bytes, bytes]:
-        self.replay.end_of_partition(0)
+        self.replay.end()
         return {key: stored.value for key, stored in self.replay.newest.items()}
 
     def pending(self) -> dict[int, dict[bytes, bytes]]:
         return {
             producer: {key: stored.value for key, stored in written.items()}
-            for (_, producer), written in self.replay.pending.items()
+            for producer, written in self.replay.pending.items()
         }
 
 
@@ -164,20 +164,17 @@ def test_offsets_are_told(log: Log) -> None:
     log.write(b"1", producer=1)
     log.end(1, committed=True)
 
-    assert log.replay.newest == {OTHER: Stored(0, b"0"), KEY: Stored(1, b"1")}
+    assert log.replay.newest == {OTHER: Stored(0, 0, b"0"), KEY: Stored(1, 0, b"1")}
 
 
-def test_partitions_do_not_know_each_others_transactions() -> None:
-    first, second = Log(), Log()
-    second.replay = first.replay
-    first.write(b"1", producer=1)
-    first.replay.end_of_partition(0)
-    second.write(b"2", producer=1, key=OTHER)
-    second.end(1, committed=True)
-    second.replay.end_of_partition(1)
+def test_tombstones_are_told_of_the_keys_that_are_asked_about() -> None:
+    log = Log()
+    log.replay = StateReplay({KEY})
+    log.write(b"1")
+    log.write(None)
+    log.write(None, key=OTHER)
 
-    assert first.replay.newest == {OTHER: Stored(0, b"2")}
-    assert first.replay.pending == {(0, 1): {KEY: Stored(0, b"1")}}
+    assert log.replay.ended == {KEY: 0}
 
 
 def test_a_marker_that_cannot_be_read_is_an_error(log: Log) -> None:

@@ -27,7 +27,11 @@ from headwater.base.settings import (
     unknown_broker_config,
 )
 from headwater.delivery.broker.fixed_configs import FIXED_CONFIGS, OTHER_NAMES
-from headwater.delivery.broker.topic_rules import check_keeps_state, check_topic_name
+from headwater.delivery.broker.topic_rules import (
+    STATE_CONFIGS,
+    check_keeps_state,
+    check_topic_name,
+)
 from headwater.delivery.broker.topics import Topics
 from headwater.log.store import LogStore
 
@@ -107,6 +111,16 @@ class Configs:
         self._static = settings
         self._node = str(settings.node_id)
         store.topic_defaults = self._effective(self._overrides()).topic_defaults()
+        self._keep_state()
+
+    def _keep_state(self) -> None:
+        """Protect the broker's own state from defaults that were changed before this start."""
+        for topic in self._topics:
+            try:
+                check_keeps_state(topic.name, topic.config)
+            except KafkaError as error:
+                logger.warning("%s That is set now for this topic.", error.message)
+                self._topics.set_configs(topic.name, {**topic.stored.configs, **STATE_CONFIGS})
 
     # Telling.
 
@@ -233,7 +247,8 @@ class Configs:
 
     def _check_all_topics(self, defaults: TopicConfig) -> None:
         for topic in self._topics:
-            TopicConfig.parse(topic.stored.configs, defaults)
+            parsed = TopicConfig.parse(topic.stored.configs, defaults)
+            check_keeps_state(topic.name, parsed)
 
     # Where values come from.
 

@@ -1,4 +1,4 @@
-"""What the records of a state topic amount to when they are read from the first to the last.
+"""What the records of one partition amount to when they are read from the first to the last.
 
 This file alone decides which record of a key counts: of those that are not taken back, the one
 furthest down the log. Compaction keeps exactly that one, so that a log says the same before and
@@ -15,7 +15,7 @@ What a transaction wrote is looked up again by the offset at which it stands: a 
 tombstone behind it has the last word, though the marker comes later still.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from headwater.base.record.batch import BatchHeader
@@ -24,29 +24,35 @@ from headwater.base.record.records import Record
 
 
 class Stored(NamedTuple):
-    """The value of a key, and the offset of the record that says so."""
+    """The value of a key, and where and when the record that says so was written."""
 
     offset: int
+    timestamp: int
     value: bytes
 
 
 class StateReplay:
-    """Reads one partition after the other.
+    """Reads the batches of one partition of a state topic.
 
     Attributes:
-        newest: What counts, by key. Keys of different partitions are different.
-        pending: What transactions without a marker have written, by partition and producer id.
+        newest: What counts, by key.
+        pending: What transactions without a marker have written, by producer id; complete when
+            `end` was called.
+        ended: The timestamps of the last tombstones of the keys that are asked about.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ask_about: Collection[bytes] = frozenset()) -> None:
+        """Begin with the first batch; ``ask_about`` names the keys whose tombstones matter."""
         self.newest: dict[bytes, Stored] = {}
-        self.pending: dict[tuple[int, int], dict[bytes, Stored]] = {}
+        self.pending: dict[int, dict[bytes, Stored]] = {}
+        self.ended: dict[bytes, int] = {}
+        self._ask_about = ask_about
         self._open: dict[int, dict[bytes, Stored]] = {}
         # Where keys ended while transactions are open: only those can look back that far.
         self._tombstones: dict[bytes, int] = {}
 
     def batch(self, header: BatchHeader, records: Iterable[Record]) -> None:
-        """Take the next batch of the partition.
+        """Take the next batch.
 
         Raises:
             CorruptRecordError: It is a control batch and damaged.
@@ -58,28 +64,30 @@ class StateReplay:
                     self._ended(header.producer_id, committed=marker.is_commit)
         elif header.is_transactional:
             written = self._open.setdefault(header.producer_id, {})
-            for offset, _, key, value, _ in records:
+            for offset, timestamp, key, value, _ in records:
                 if key is not None and value is not None:
-                    written[key] = Stored(offset, value)
+                    written[key] = Stored(offset, timestamp, value)
         else:
-            for offset, _, key, value, _ in records:
+            for offset, timestamp, key, value, _ in records:
                 if key is None:
                     continue
                 if value is not None:
-                    self.newest[key] = Stored(offset, value)
+                    self.newest[key] = Stored(offset, timestamp, value)
                 else:
                     self.newest.pop(key, None)
                     if self._open:
                         self._tombstones[key] = offset
+                    if key in self._ask_about:
+                        self.ended[key] = timestamp
 
-    def end_of_partition(self, partition: int) -> None:
-        """What no marker has ended by now stays pending."""
+    def end(self) -> None:
+        """Take what no marker has ended by now as pending."""
         for producer_id, written in self._open.items():
             pending = {
                 key: stored for key, stored in written.items() if not self._is_buried(key, stored)
             }
             if pending:
-                self.pending[partition, producer_id] = pending
+                self.pending[producer_id] = pending
         self._open.clear()
         self._tombstones.clear()
 

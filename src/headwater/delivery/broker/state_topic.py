@@ -1,21 +1,24 @@
 """The internal topics in which the broker keeps its own state: one class for all of them.
 
 This file alone decides which partition an owner's records belong to, when such a topic comes into
-being, and how records get in and out of it. It does not look into the records: whose state it is
-and what it means, the owners know.
+being, and how records get in and out of it. Of the records it reads the owner's name alone: what
+they mean, the owners know.
 """
 
 import logging
-from collections.abc import Callable, Sequence
-from functools import lru_cache
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
 from headwater.base.clock import Clock
-from headwater.base.errors import CorruptRecordError
+from headwater.base.errors import CorruptRecordError, KafkaError
 from headwater.base.record.batch import BatchHeader, parse_header, scan
 from headwater.base.record.records import Record, build_batch, iterate
+from headwater.delivery.broker.formats.envelope import key_owner
 from headwater.delivery.broker.partition import Partition
-from headwater.delivery.broker.state_replay import StateReplay
+from headwater.delivery.broker.state_homes import Homecoming, astray, decide
+from headwater.delivery.broker.state_replay import StateReplay, Stored
 from headwater.delivery.broker.topics import BrokerTopic, NewTopic, Topics
 
 _log = logging.getLogger(__name__)
@@ -28,6 +31,18 @@ class Entry(NamedTuple):
 
     key: bytes
     value: bytes | None
+
+
+class Replayed(NamedTuple):
+    """All that a state topic says.
+
+    Attributes:
+        newest: What counts, by key.
+        pending: What transactions without a marker have written, by partition and producer id.
+    """
+
+    newest: dict[bytes, Stored]
+    pending: dict[tuple[int, int], dict[bytes, Stored]]
 
 
 class ProducerKey(NamedTuple):
@@ -115,20 +130,87 @@ class StateTopic:
         """
         return {key: stored.value for key, stored in self.replay().newest.items()}
 
-    def replay(self) -> StateReplay:
-        """Read all that was ever written and not compacted away."""
-        replay = StateReplay()
+    def replay(self) -> Replayed:
+        """Read all that was ever written and not compacted away.
+
+        What lies in another partition than its owner's is brought home; see `state_homes`.
+        """
         topic = self._topics.get(self.name)
-        if topic is not None:
-            for partition in topic.partitions:
-                self._read_all(partition, replay)
-                replay.end_of_partition(partition.log.partition)
-        return replay
+        partitions = topic.partitions if topic is not None else []
+        replays = [self._read_all(partition) for partition in partitions]
+        keys = astray(replays, self._home_of)
+        newest = {
+            key: stored
+            for replay in replays
+            for key, stored in replay.newest.items()
+            if key not in keys
+        }
+        pending = {
+            (index, producer_id): written
+            for index, replay in enumerate(replays)
+            for producer_id, written in replay.pending.items()
+        }
+        if keys:
+            replays = [self._read_all(partition, keys) for partition in partitions]
+            newest |= self._bring_home(decide(keys, replays, self._home_of))
+        return Replayed(newest, pending)
+
+    def _home_of(self, key: bytes) -> int | None:
+        owner = key_owner(key)
+        return None if owner is None else self.partition_of(owner)
+
+    def _bring_home(self, homecomings: Sequence[Homecoming]) -> dict[bytes, Stored]:
+        """Write what counts to its home, and then tombstones to where it lay; return what counts.
+
+        Where there is no room to write, the next start decides the same once more.
+        """
+        _log.warning(
+            "%s: %d keys lay in other partitions than their owners', because the topic was given "
+            "more partitions; the newest value of each is brought home",
+            self.name,
+            len(homecomings),
+        )
+        newest = {}
+        by_owner: defaultdict[str, list[Homecoming]] = defaultdict(list)
+        for homecoming in homecomings:
+            if homecoming.winner is not None:
+                newest[homecoming.key] = homecoming.winner
+            by_owner[key_owner(homecoming.key) or ""].append(homecoming)
+        for owner, its in by_owner.items():
+            moving = [each for each in its if each.winner is not None and not each.at_home]
+            bury = partial(self._bury, its)
+            if not moving:
+                bury()
+                continue
+            try:
+                entries = [Entry(each.key, newest[each.key].value) for each in moving]
+                first_offset = self.append(owner, entries, bury)
+            except KafkaError as error:
+                _log.warning("%s: %s is not brought home yet: %s", self.name, owner, error.message)
+                continue
+            for offset, each in enumerate(moving, first_offset):
+                newest[each.key] = newest[each.key]._replace(offset=offset)
+        return newest
+
+    def _bury(self, homecomings: Sequence[Homecoming]) -> None:
+        by_partition: defaultdict[int, list[Record]] = defaultdict(list)
+        for homecoming in homecomings:
+            for index, timestamp in homecoming.astray:
+                by_partition[index].append(Record(0, timestamp, homecoming.key, None))
+        try:
+            for index, tombstones in by_partition.items():
+                batch = build_batch(tombstones)
+                self._topic().partitions[index].append(batch, parse_header(batch))
+        except KafkaError as error:
+            _log.warning("%s: what was brought home is still astray: %s", self.name, error.message)
 
     def _topic(self) -> BrokerTopic:
         return self._topics.get(self.name) or self._topics.create([self._wanted])[0]
 
-    def _read_all(self, partition: Partition, replay: StateReplay) -> None:
+    def _read_all(
+        self, partition: Partition, ask_about: Collection[bytes] = frozenset()
+    ) -> StateReplay:
+        replay = StateReplay(ask_about)
         log = partition.log
         offset, end = log.log_start_offset, log.log_end_offset
         while offset < end:
@@ -153,6 +235,8 @@ class StateTopic:
                     error.message,
                 )
             offset = reached
+        replay.end()
+        return replay
 
     def _replay_batch(
         self, replay: StateReplay, header: BatchHeader, data: bytes, position: int

@@ -20,10 +20,17 @@ from headwater.delivery.broker.transactions.records import TRANSACTIONS_TOPIC
 PARTITIONS_PER_REQUEST_MAX: Final = 10_000
 """As in Kafka's controller: what one request creates is one journal entry."""
 
+STATE_CONFIGS: Final = {"cleanup.policy": "compact", "flush.messages": "1"}
+"""What a topic that holds state of the broker must say, whatever other topics default to."""
+
 _METADATA_TOPIC = "__cluster_metadata"
 _HELD_IN: Final = {
     OFFSETS_TOPIC: "all groups and their offsets",
     TRANSACTIONS_TOPIC: "all transactional ids and the outcomes of their transactions",
+}
+_ENDED_BY: Final = {
+    OFFSETS_TOPIC: "DeleteGroups deletes one group with its offsets.",
+    TRANSACTIONS_TOPIC: "An id that nobody uses expires by transactional.id.expiration.ms.",
 }
 
 
@@ -62,6 +69,14 @@ def check_topic_name(name: str) -> None:
     problem = maybe_name_problem(name)
     if problem:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {problem}")
+
+
+def check_deletable(name: str) -> None:
+    """Raise INVALID_TOPIC_EXCEPTION where a topic holds state of the broker."""
+    held = _HELD_IN.get(name)
+    if held is not None:
+        message = f"{name} holds {held}: it cannot be deleted. {_ENDED_BY[name]}"
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
 
 
 def check_keeps_state(name: str, config: TopicConfig) -> None:
@@ -145,6 +160,12 @@ def check_growth(
             f"{wanted} would not be an increase."
         )
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, message)
+    if (held := _HELD_IN.get(name)) is not None:
+        message = (
+            f"{name} holds {held}, each in the partition that follows from its name and from the "
+            "number of partitions: that number is fixed once the topic exists."
+        )
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
     added = wanted - current
     if assignments is not None:
         if len(assignments) != added:

@@ -429,20 +429,6 @@ def test_a_group_with_nothing_but_a_pending_offset_does_not_expire(world: World)
     assert world.committed() == 7
 
 
-def test_nothing_waits_for_the_markers_of_a_log_that_was_deleted(world: World) -> None:
-    """An administrator may delete the broker's own topics, too."""
-    for offset in range(9):
-        world.commit(offset)
-    world.commit_in_transaction(9)
-
-    world.topics.delete("__consumer_offsets")
-    assert not world.is_pending()
-    world.commit_in_transaction(10)
-    world.end_transaction(committed=True)
-
-    both_ways(world, lambda: _same(world.committed(), 10))
-
-
 # Groups come and go
 
 

@@ -131,6 +131,17 @@ def test_a_full_disk_keeps_the_topic(desk: Desk) -> None:
     assert desk.broker.topics.get("a") is not None
 
 
-def test_internal_topics_can_be_deleted_as_in_kafka(desk: Desk) -> None:
-    desk.broker.topics.create([NewTopic("__consumer_offsets", 1, {})])
-    assert delete(desk, "__consumer_offsets")[0][1] == ErrorCode.NONE
+@pytest.mark.parametrize(
+    "name, next_step",
+    [
+        ("__consumer_offsets", "DeleteGroups"),
+        ("__transaction_state", "transactional.id.expiration.ms"),
+    ],
+)
+def test_topics_that_hold_the_brokers_state_stay(desk: Desk, name: str, next_step: str) -> None:
+    desk.broker.create_on_demand(name, allowed=True, client_id=None)
+    ((_, code, message),) = delete(desk, name)
+    assert code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert (message or "").startswith(f"{name} holds all ")
+    assert next_step in (message or "")
+    assert desk.broker.topics.get(name) is not None

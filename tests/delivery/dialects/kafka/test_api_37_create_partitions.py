@@ -98,6 +98,20 @@ def test_validate_only_adds_nothing(desk: Desk) -> None:
     assert partitions(desk) == 2
 
 
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
+@pytest.mark.parametrize("validate_only", [True, False])
+def test_topics_that_hold_the_brokers_state_do_not_grow(
+    desk: Desk, name: str, validate_only: bool
+) -> None:
+    desk.broker.create_on_demand(name, allowed=True, client_id=None)
+    before = partitions(desk, name)
+    code, message = grow(desk, before + 1, name=name, validate_only=validate_only)
+    assert code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert (message or "").startswith(f"{name} holds all ")
+    assert grow(desk, before, name=name)[0] == SIZE
+    assert partitions(desk, name) == before
+
+
 def test_topics_that_are_not_there(desk: Desk) -> None:
     for name in ("none", "a b", ".."):
         assert grow(desk, 4, name=name) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)

@@ -522,3 +522,25 @@ def test_a_default_of_the_broker_that_would_lose_its_state(desk: Desk, state_top
     assert code == CONFIG
     assert "flush.messages=10" in (message or "")
     assert describe(desk, TOPIC, state_topic)["flush.messages"].value == "1"
+
+
+def test_a_default_that_would_reach_a_topic_with_the_brokers_state(
+    desk: Desk, state_topic: str
+) -> None:
+    assert change(desk, TOPIC, state_topic, ("flush.messages", DELETE, None)) == DONE
+    for resource in ("1", ""):
+        code, message = change(desk, BROKER, resource, ("log.flush.interval.messages", SET, "10"))
+        assert code == ErrorCode.INVALID_REQUEST
+        assert (message or "").startswith(f"{state_topic} holds all ")
+    assert describe(desk, TOPIC, state_topic)["flush.messages"].value == "1"
+
+
+def test_a_start_with_a_default_that_would_lose_the_brokers_state(
+    desk: Desk, state_topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert change(desk, TOPIC, state_topic, ("flush.messages", DELETE, None)) == DONE
+    desk.settings = desk.settings.with_overrides({"log.flush.interval.messages": "10"})
+    desk.crash()
+    assert describe(desk, TOPIC, state_topic)["flush.messages"].value == "1"
+    assert describe(desk, TOPIC, state_topic)["cleanup.policy"].value == "compact"
+    assert f"{state_topic} holds all " in caplog.text

@@ -13,6 +13,8 @@ from headwater.base.schema import Message, UnknownVersionError, codec
 MessageT = TypeVar("MessageT", bound=Message)
 
 _VERSION = struct.Struct(">h")
+_LENGTH = struct.Struct(">h")
+_OWNER_POS = _VERSION.size + _LENGTH.size
 
 
 def encode_key(key: Message) -> bytes:
@@ -33,6 +35,22 @@ def key_number(data: bytes) -> int:
         raise MalformedMessageError("a key of less than two bytes")
     number: int = _VERSION.unpack_from(data)[0]
     return number
+
+
+def key_owner(data: bytes) -> str | None:
+    """Return whose key this is: every kind begins with the name of a group or the like.
+
+    None for bytes that have no such name.
+    """
+    if len(data) < _OWNER_POS:
+        return None
+    end = _OWNER_POS + _LENGTH.unpack_from(data, _VERSION.size)[0]
+    if not _OWNER_POS <= end <= len(data):
+        return None
+    try:
+        return data[_OWNER_POS:end].decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def decode_key(key: type[MessageT], data: bytes) -> MessageT:

@@ -187,7 +187,7 @@ class Groups:
 def _decoded(
     stored: Mapping[bytes, Stored],
 ) -> Iterator[Group | tuple[str, PartitionKey, CommittedOffset]]:
-    for key, (offset, value) in stored.items():
+    for key, (offset, _, value) in stored.items():
         try:
             entry = decode_entry(key, value)
         except MalformedMessageError as error:

@@ -16,7 +16,6 @@ from headwater.delivery.broker.groups.committed_offset import NO_EXPIRY, Committ
 from headwater.delivery.broker.groups.group import Group
 from headwater.delivery.broker.groups.needs import GroupSettings, KnownTopics, OffsetsLog
 from headwater.delivery.broker.groups.offset_store import OffsetStore
-from headwater.delivery.broker.groups.offsets_topic import OFFSETS_TOPIC
 from headwater.delivery.broker.groups.records import group_tombstone, offset_tombstone
 from headwater.delivery.broker.groups.states import GroupState
 from headwater.delivery.broker.groups.subscription import CONSUMER_PROTOCOL_TYPE
@@ -149,8 +148,6 @@ class Forgetting:
 
     def topic_deleted(self, topic: str) -> None:
         """Forget all offsets of a topic that is gone."""
-        if topic == OFFSETS_TOPIC:
-            self._store.log_is_gone()
         by_group: dict[str, dict[PartitionKey, None]] = {}
         for group_id, key in self._store.keys_of_topic(topic):
             by_group.setdefault(group_id, {})[key] = None

@@ -8,7 +8,7 @@ deleted behind its back.
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from headwater.delivery.broker.groups.committed_offset import NOT_WRITTEN, CommittedOffset
+from headwater.delivery.broker.groups.committed_offset import CommittedOffset
 from headwater.delivery.broker.groups.pending_offsets import PendingOffsets
 from headwater.delivery.broker.topics import PartitionKey
 
@@ -76,13 +76,6 @@ class OffsetStore:
         del groups[group_id]
         if not groups:
             del self._by_partition[key]
-
-    def log_is_gone(self) -> None:
-        """The offsets topic was deleted: nothing ends what is pending, and offsets begin anew."""
-        self.pending.clear()
-        for offsets in self._by_group.values():
-            for key, committed in offsets.items():
-                offsets[key] = committed._replace(record_offset=NOT_WRITTEN)
 
     def set_out(self, group_id: str, keys: tuple[PartitionKey, ...]) -> None:
         """Note a commit that is on its way to the disk."""

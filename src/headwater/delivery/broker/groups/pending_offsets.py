@@ -50,11 +50,6 @@ class PendingOffsets:
             self._forget_writer(key, writer)
         return offsets
 
-    def clear(self) -> None:
-        """The log that held all of it is gone."""
-        self._by_writer.clear()
-        self._writers.clear()
-
     def drop(self, group_id: str, partition: PartitionKey) -> None:
         """A tombstone was written: no transaction brings the offset back."""
         for writer in tuple(self._writers.get(group_id, {}).get(partition, ())):

@@ -3,7 +3,8 @@
 Behaviour:
 * A deleted topic is gone for everyone when the answer is sent; its files follow after
   file.delete.delay.ms, for readers still in them.
-* Internal topics can be deleted, as in Kafka: what they held is then forgotten.
+* The topics that hold the broker's own state are not deleted: INVALID_TOPIC_EXCEPTION. Kafka 4.3
+  deletes them, and with them every group or every transactional id.
 * delete.topic.enable=false refuses every topic: INVALID_REQUEST before v3, else
   TOPIC_DELETION_DISABLED.
 * A topic that is named twice, by name or by id, is not deleted.
@@ -20,6 +21,7 @@ from collections.abc import Sequence
 from headwater.base.errors import ErrorCode, KafkaError
 from headwater.delivery.broker.broker import Broker
 from headwater.delivery.broker.quotas import Mutations
+from headwater.delivery.broker.topic_rules import check_deletable
 from headwater.delivery.dialects.kafka.call import Call
 from headwater.delivery.wire.kafka import messages
 
@@ -108,6 +110,7 @@ def _delete(
             ErrorCode.TOPIC_DELETION_DISABLED if disabled else ErrorCode.INVALID_REQUEST,
             "Topic deletion is disabled.",
         )
+    check_deletable(topic.name)
     quota.spend(len(topic.partitions))
     result.name = topic.name
     result.topic_id = topic.topic_id

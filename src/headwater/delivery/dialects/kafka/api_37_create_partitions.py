@@ -3,6 +3,9 @@
 Behaviour:
 * A topic only grows; new partitions are there for everyone when the answer is sent.
 * Manual assignments must name this broker, once for each new partition.
+* The topics that hold the broker's own state keep their number of partitions:
+  INVALID_TOPIC_EXCEPTION. Kafka 4.3 lets them grow, and then looks for groups and transactional
+  ids in other partitions than those that hold them.
 * A topic that stands in the request twice is refused.
 * More than 10,000 new partitions in one request are refused with POLICY_VIOLATION; Kafka 4.3
   answers UNKNOWN_SERVER_ERROR. headwater.max.partitions bounds all topics together.
