@@ -18,6 +18,7 @@ from headwater.delivery.broker.groups import Groups
 from headwater.delivery.broker.groups.offsets_topic import OFFSETS_TOPIC, new_offsets_topic
 from headwater.delivery.broker.overflow import Overflow
 from headwater.delivery.broker.partition import Commits
+from headwater.delivery.broker.promises import Promises
 from headwater.delivery.broker.quotas import Quotas
 from headwater.delivery.broker.topic_rules import (
     Room,
@@ -75,6 +76,7 @@ class Broker:
         self.advertised_port = 0
         self._quiet_until_ms = 0
         self.topics = Topics(store, commits)
+        self.promises = Promises()
         self.groups = Groups(
             topics=self.topics, settings=settings, clock=clock, timers=timers, chance=chance
         )
@@ -145,6 +147,7 @@ class Broker:
         now_ms = self.clock.now_ms()
         failure = StorageError("the log cannot be written any more")
         self.quotas.forget_idle()
+        self.promises.forget_kept()
         try:
             self.topics.request_due_commits()
             self.store.work_due(now_ms)

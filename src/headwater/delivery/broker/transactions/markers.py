@@ -15,9 +15,9 @@ from typing import Final, NamedTuple, Protocol
 
 from headwater.base.clock import Timers
 from headwater.base.errors import ErrorCode, KafkaError, StorageError
+from headwater.delivery.broker.countdown import Countdown
 from headwater.delivery.broker.groups.offsets_topic import OFFSETS_TOPIC
 from headwater.delivery.broker.topics import PartitionKey, Topics
-from headwater.delivery.broker.transactions.written import Countdown
 
 _log = logging.getLogger(__name__)
 

@@ -8,29 +8,9 @@ the commit waits, so that none is ever half there.
 
 from collections.abc import Callable, Iterable
 
+from headwater.delivery.broker.countdown import Countdown
 from headwater.delivery.broker.partition import Partition
 from headwater.delivery.broker.topics import PartitionKey, Topics
-
-
-class Countdown:
-    """Runs an action when the last of several things has happened."""
-
-    __slots__ = ("_action", "_left")
-
-    def __init__(self, count: int, action: Callable[[], None]) -> None:
-        """Wait for ``count`` things."""
-        self._left = count
-        self._action = action
-
-    def one_more(self) -> None:
-        """Wait for another thing, too."""
-        self._left += 1
-
-    def one_less(self) -> None:
-        """One of them has happened."""
-        self._left -= 1
-        if not self._left:
-            self._action()
 
 
 def unsynced(

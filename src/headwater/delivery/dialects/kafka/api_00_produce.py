@@ -9,7 +9,8 @@ Behaviour:
 * Internal topics take batches from Kafka's own tools only, which say so in their client id; from
   others it is INVALID_TOPIC_EXCEPTION, as in Kafka.
 * When the disk fails, what still waits is answered KAFKA_STORAGE_ERROR, and the broker ends.
-* Whatever its acks, a batch joins the next group commit and is visible only after it.
+* Whatever its acks, a batch joins the next group commit and is visible only after it. Reads that
+  come after the answer to acks=1 wait for that commit, see `broker/promises`.
 * A duplicate of one of a producer's last five batches answers the original offset.
 * Transactional batches need the transactional id in the request, and a partition that is part of
   the transaction; without it they are INVALID_TXN_STATE, from v11 on TRANSACTION_ABORTABLE. A
@@ -112,11 +113,13 @@ def _append_all(call: Call, request: messages.ProduceRequest, refusals: Refusals
             answer.log_append_time_ms = appended.log_append_time_ms
             answer.log_start_offset = appended.log_start_offset
             delay_ms = max(delay_ms, delay)
-            if acks == _ACKS_ALL:
-                if partition.log.high_watermark <= appended.last_offset:
+            if partition.log.high_watermark <= appended.last_offset:
+                if acks == _ACKS_ALL:
                     waits.append((partition, appended.last_offset, answer))
-                elif request.transactional_id is not None:
-                    waits += _wait_for_joining(call, request.transactional_id, answer)
+                elif acks:
+                    call.broker.promises.make(partition, appended.last_offset)
+            elif acks == _ACKS_ALL and request.transactional_id is not None:
+                waits += _wait_for_joining(call, request.transactional_id, answer)
     if delay_ms:
         response.throttle_time_ms = delay_ms
         call.mute(delay_ms)
@@ -125,12 +128,17 @@ def _append_all(call: Call, request: messages.ProduceRequest, refusals: Refusals
             call.close()
         else:
             call.reply(None)
-    elif waits:
-        pending = _Pending(call, response, waits)
-        for partition, last_offset, _ in waits:
-            partition.when_durable(last_offset, pending.one_is_durable, pending.disk_failed)
     else:
+        _reply(call, response, waits)
+
+
+def _reply(call: Call, response: messages.ProduceResponse, waits: list[_Wait]) -> None:
+    if not waits:
         call.reply(response)
+        return
+    pending = _Pending(call, response, waits)
+    for partition, last_offset, _ in waits:
+        partition.when_durable(last_offset, pending.one_is_durable, pending.disk_failed)
 
 
 def _wait_for_joining(

@@ -7,6 +7,8 @@ Behaviour:
   ``max_wait_ms`` is 0; else waits until enough has become visible or the time is up.
 * Only what is durable is visible (the high watermark); under read_committed only what lies below
   the last stable offset.
+* A fetch that would be answered without a record waits first for what was answered to producers
+  with acks=1 and is not synced yet.
 * Under read_committed the aborted transactions come along; it is the client that skips them.
 * Records travel as file ranges: the connection sends them without reading them.
 * A client above its consumer_byte_rate gets an empty answer at once, and has to wait (KIP-219).
@@ -54,12 +56,13 @@ def handle(call: Call, request: messages.FetchRequest) -> None:
         request.isolation_level == _READ_COMMITTED,
     )
     sessions = call.broker.fetch_sessions
+    promises = call.broker.promises
     session_id, epoch = request.session_id, request.session_epoch
     if epoch in {NO_EPOCH, FIRST_EPOCH} and session_id != NO_SESSION:
         sessions.end(session_id)
     if epoch == NO_EPOCH:
         quiet = maybe_quiet_fetch(call, request, limits)
-        if quiet is not None:
+        if quiet is not None and not promises.concern(quiet.partitions):
             _wait(call, quiet, limits)
             return
         fetch = Fetch(call, limits, list(wanted_by(call, request)))
@@ -71,7 +74,15 @@ def handle(call: Call, request: messages.FetchRequest) -> None:
         except KafkaError as refused:
             call.reply(messages.FetchResponse(error_code=refused.code))
             return
-    if fetch.look() or limits.max_wait_ms <= 0 or not fetch.partitions:
+    enough = fetch.look()
+    if promises.outstanding and not fetch.has_records and promises.concern(fetch.partitions):
+        promises.when_kept(fetch.partitions, lambda: _go_on(call, fetch, limits, fetch.look()))
+    else:
+        _go_on(call, fetch, limits, enough)
+
+
+def _go_on(call: Call, fetch: Fetch, limits: Limits, enough: bool) -> None:
+    if enough or limits.max_wait_ms <= 0 or not fetch.partitions:
         fetch.answer()
     else:
         _wait(call, fetch, limits)

@@ -5,6 +5,7 @@ Behaviour:
 * -2 earliest: the log start offset; -4 (earliest local): the same, nothing is tiered.
 * -3 the offset of the largest timestamp; -5 last tiered and -6 earliest pending upload: none.
 * A timestamp: the first visible record at or after it; -1/-1 when there is none.
+* What was answered to a producer with acks=1 and is not synced yet is waited for.
 * A partition that stands in the request twice is INVALID_REQUEST, once.
 
 Version notes:
@@ -13,6 +14,8 @@ Version notes:
 
 import logging
 from collections import Counter
+from collections.abc import Iterable
+from functools import partial
 
 from headwater.base.errors import ErrorCode, KafkaError, StorageError
 from headwater.delivery.broker.broker import check_leader_epoch
@@ -41,13 +44,28 @@ _SINCE = {
     _EARLIEST_PENDING_UPLOAD: 11,
 }
 
+# Where the log starts does not depend on where it ends.
+_STARTS = {_EARLIEST, _EARLIEST_LOCAL}
+
 _Answer = messages.ListOffsetsResponse.ListOffsetsPartitionResponse
 # Offset, timestamp and leader epoch where there is nothing to find.
 _NOTHING = (-1, -1, -1)
 
 
 def handle(call: Call, request: messages.ListOffsetsRequest) -> None:
-    """Look up one offset per partition."""
+    """Look up one offset per partition, when all that producers were told of can be seen."""
+    call.broker.promises.when_kept(_at_their_ends(call, request), partial(_answer, call, request))
+
+
+def _at_their_ends(call: Call, request: messages.ListOffsetsRequest) -> Iterable[Partition]:
+    for topic in request.topics:
+        for asked in topic.partitions:
+            partition = call.broker.topics.partition(topic.name, asked.partition_index)
+            if partition is not None and asked.timestamp not in _STARTS:
+                yield partition
+
+
+def _answer(call: Call, request: messages.ListOffsetsRequest) -> None:
     read_committed = request.isolation_level == 1
     response = messages.ListOffsetsResponse()
     for topic in request.topics:

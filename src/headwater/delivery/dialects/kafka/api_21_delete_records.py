@@ -3,7 +3,8 @@
 Behaviour:
 * Raises the log start offset of partitions; -1 means the high watermark. An offset below the log
   start changes nothing and answers the log start; one above the high watermark is
-  OFFSET_OUT_OF_RANGE.
+  OFFSET_OUT_OF_RANGE. What was answered to a producer with acks=1 and is not synced yet is waited
+  for first.
 * The new log starts are on disk before the answer, with one sync for the whole request, and
   before any reader sees them. On a full disk whole segments go first and make the room; without
   any to go, the log starts where it did and the answer is KAFKA_STORAGE_ERROR.
@@ -14,6 +15,8 @@ Behaviour:
 Version notes:
 * v2: flexible.
 """
+
+from functools import partial
 
 from headwater.base.errors import ErrorCode, KafkaError
 from headwater.delivery.broker.broker import Broker
@@ -32,6 +35,17 @@ _Partition = messages.DeleteRecordsResponse.DeleteRecordsPartitionResult
 
 
 def handle(call: Call, request: messages.DeleteRecordsRequest) -> None:
+    """Trim the partitions, when all that producers were told of can be seen."""
+    named = (
+        partition
+        for topic in request.topics
+        for asked in topic.partitions
+        if (partition := call.broker.topics.partition(topic.name, asked.partition_index))
+    )
+    call.broker.promises.when_kept(named, partial(_trim, call, request))
+
+
+def _trim(call: Call, request: messages.DeleteRecordsRequest) -> None:
     """Make the new log starts durable, move to them, answer."""
     broker = call.broker
     response = messages.DeleteRecordsResponse()

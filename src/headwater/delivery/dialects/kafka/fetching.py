@@ -56,6 +56,11 @@ class Fetch:
         """The partitions that are worth waiting for."""
         return [each.partition for each in self._wanted if each.partition is not None]
 
+    @property
+    def has_records(self) -> bool:
+        """Whether the last look found a record."""
+        return any(found.records is not None for found in self._found)
+
     def look(self) -> bool:
         """Look at every partition; tell whether that is enough for an answer."""
         self._found, enough = collect(self._wanted, self._limits)

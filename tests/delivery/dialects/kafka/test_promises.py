@@ -1,0 +1,171 @@
+"""Reads that come after the answer to acks=1 see what was answered."""
+
+from typing import Any
+
+import pytest
+
+from headwater.base.errors import ErrorCode
+from headwater.base.record.records import Record, build_batch
+from headwater.base.schema import Message
+from headwater.delivery.broker.topics import NewTopic
+from headwater.delivery.dialects.kafka.call import Call
+from headwater.delivery.wire.kafka.messages import (
+    DeleteRecordsRequest,
+    FetchRequest,
+    ListOffsetsRequest,
+    ProduceRequest,
+)
+from tests.delivery.dialects.kafka.desk import Desk
+
+
+@pytest.fixture
+def desk() -> Desk:
+    desk = Desk()
+    desk.broker.topics.create([NewTopic("t", 2, {}), NewTopic("other", 1, {})])
+    return desk
+
+
+def answer_to(desk: Desk, call: Call) -> Any:  # noqa: ANN401 - its own class, or None
+    return next((answer for answered, answer in desk.line.answers if answered is call), None)
+
+
+def produce(desk: Desk, *, acks: int = 1, partition: int = 0) -> Call:
+    batch = build_batch([Record(0, desk.clock.now_ms(), b"k", b"v")])
+    data = ProduceRequest.PartitionProduceData(partition, batch)
+    topic = ProduceRequest.TopicProduceData(name="t", partition_data=[data])
+    return desk.begin(ProduceRequest(acks=acks, timeout_ms=1_000, topic_data=[topic]), 9)
+
+
+def list_offset(timestamp: int, *, topic: str = "t", isolation_level: int = 0) -> Message:
+    asked = ListOffsetsRequest.ListOffsetsPartition(0, timestamp=timestamp)
+    topics = [ListOffsetsRequest.ListOffsetsTopic(topic, [asked])]
+    return ListOffsetsRequest(isolation_level=isolation_level, topics=topics)
+
+
+def fetch(*offsets: int, max_wait_ms: int = 0, topic: str = "t") -> Message:
+    wanted = [
+        FetchRequest.FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=999)
+        for index, offset in enumerate(offsets)
+    ]
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=999,
+        session_epoch=-1,
+        topics=[FetchRequest.FetchTopic(topic=topic, partitions=wanted)],
+    )
+
+
+def trim(offset: int) -> Message:
+    partition = DeleteRecordsRequest.DeleteRecordsPartition(0, offset)
+    return DeleteRecordsRequest([DeleteRecordsRequest.DeleteRecordsTopic("t", [partition])])
+
+
+READS = [
+    (list_offset(-1), 7),
+    (list_offset(-1, isolation_level=1), 7),
+    (list_offset(-3), 7),
+    (list_offset(0), 7),
+    (trim(1), 2),
+    (trim(-1), 2),
+    (fetch(0), 12),
+    (fetch(0, max_wait_ms=1), 12),
+]
+
+
+@pytest.mark.parametrize("read, version", READS)
+def test_a_read_waits_for_what_was_answered(desk: Desk, read: Message, version: int) -> None:
+    assert answer_to(desk, produce(desk)) is not None, "acks=1 waits for no sync"
+
+    call = desk.begin(read, version)
+    desk.clock.advance(5)
+    assert answer_to(desk, call) is None
+    desk.commits.run()
+
+    assert answer_to(desk, call) is not None
+
+
+@pytest.mark.parametrize("read, version", READS[:-1])
+def test_a_read_waits_for_nothing_else(desk: Desk, read: Message, version: int) -> None:
+    """Neither for records whose producer has no answer yet, nor for other partitions'."""
+    produce(desk, acks=-1)
+    produce(desk, acks=0)
+    produce(desk, acks=1, partition=1)
+
+    assert answer_to(desk, desk.begin(read, version)) is not None
+
+
+def test_what_is_seen(desk: Desk) -> None:
+    produce(desk)
+    latest = desk.begin(list_offset(-1), 7)
+    fetched = desk.begin(fetch(0), 12)
+    trimmed = desk.begin(trim(1), 2)
+    desk.commits.run()
+
+    assert answer_to(desk, latest).topics[0].partitions[0].offset == 1
+    (partition,) = answer_to(desk, fetched).responses[0].partitions
+    assert (partition.high_watermark, len(partition.records) > 0) == (1, True)
+    (result,) = answer_to(desk, trimmed).topics[0].partitions
+    assert (result.error_code, result.low_watermark) == (ErrorCode.NONE, 1)
+
+
+def test_a_reader_may_go_on_behind_what_was_answered(desk: Desk) -> None:
+    """Its offset lies above the high watermark for a moment, which is no error."""
+    produce(desk)
+    call = desk.begin(fetch(1), 12)
+    desk.commits.run()
+
+    (partition,) = answer_to(desk, call).responses[0].partitions
+    assert (partition.error_code, partition.high_watermark) == (ErrorCode.NONE, 1)
+
+
+def test_a_fetch_that_has_records_waits_for_no_more(desk: Desk) -> None:
+    desk.append("t")
+    produce(desk)
+    produce(desk, partition=1)
+
+    assert answer_to(desk, desk.begin(fetch(0, 0), 12)) is not None
+
+
+def test_a_repeated_batch_is_waited_for_as_the_first(desk: Desk) -> None:
+    batch = build_batch(
+        [Record(0, desk.clock.now_ms(), b"k", b"v")],
+        producer_id=7,
+        producer_epoch=0,
+        base_sequence=0,
+    )
+    for _ in range(2):
+        data = ProduceRequest.PartitionProduceData(0, bytearray(batch))
+        topic = ProduceRequest.TopicProduceData(name="t", partition_data=[data])
+        desk.begin(ProduceRequest(acks=1, timeout_ms=1_000, topic_data=[topic]), 9)
+    call = desk.begin(list_offset(-1), 7)
+    assert answer_to(desk, call) is None
+    desk.commits.run()
+
+    assert answer_to(desk, call).topics[0].partitions[0].offset == 1
+
+
+def test_where_the_log_starts_is_told_at_once(desk: Desk) -> None:
+    produce(desk)
+
+    assert answer_to(desk, desk.begin(list_offset(-2), 7)) is not None
+
+
+def test_a_failed_disk_keeps_no_read_waiting(desk: Desk) -> None:
+    produce(desk)
+    calls = [desk.begin(read, version) for read, version in READS]
+
+    desk.broker.topics.fail("the disk is gone")
+    desk.clock.advance(5)
+
+    assert all(answer_to(desk, call) is not None for call in calls)
+
+
+def test_a_deleted_topic_keeps_no_read_waiting(desk: Desk) -> None:
+    produce(desk)
+    calls = [desk.begin(read, version) for read, version in READS]
+
+    desk.broker.topics.delete("t")
+    desk.commits.run()
+
+    assert all(answer_to(desk, call) is not None for call in calls)
