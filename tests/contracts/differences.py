@@ -147,12 +147,6 @@ DIFFERENCES: dict[str, Difference] = {
         "Where no record has a timestamp, none has the largest",
     ),
     # Metadata
-    "metadata of a topic that is being created": Difference(
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.NONE,
-        "There is no controller to wait for.",
-        "A topic that is created on demand is there in the same answer",
-    ),
     "metadata of nothing": Difference(
         ErrorCode.UNKNOWN_SERVER_ERROR,
         ErrorCode.UNKNOWN_TOPIC_ID,

@@ -19,6 +19,7 @@ from tests.contracts.kit import (
     unique,
     wait_until_ready,
 )
+from tests.contracts.test_topics import delete_by_name, wait_until_gone
 
 VERSIONS = range(14)
 NO_ID = bytes(16)
@@ -112,16 +113,37 @@ def test_a_topic_that_may_not_be_created(talk: Talk, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 3, 4, 9, 13])
-def test_a_topic_comes_into_being_by_being_asked_for(
-    broker: Subject, talk: Talk, version: int
-) -> None:
+def test_a_topic_comes_into_being_by_being_asked_for(talk: Talk, version: int) -> None:
     name = unique("auto")
     (first,) = ask(talk, version, name, create=True).topics
     wait_until_ready(talk, name, 1)
     (second,) = ask(talk, version, name, create=True).topics
 
-    assert code(first) is broker.expected("metadata of a topic that is being created")
+    assert (code(first), first.partitions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
     assert (code(second), len(second.partitions)) == (ErrorCode.NONE, 1)
+
+
+def test_many_topics_come_into_being_at_once(talk: Talk) -> None:
+    names = [unique("auto") for _ in range(20)]
+    answer = ask(talk, 12, *names, "a b", create=True)
+    for name in names:
+        wait_until_ready(talk, name, 1)
+
+    told = {each.name: code(each) for each in answer.topics}
+    unknown = dict.fromkeys(names, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert told == {**unknown, "a b": ErrorCode.INVALID_TOPIC_EXCEPTION}
+
+
+def test_whoever_has_deleted_a_topic_is_told_that_it_is_gone(talk: Talk, topic: Topic) -> None:
+    """Though it allows the topic to be created: Kafka has it back some moments later, too."""
+    (deleted,) = delete_by_name(talk, topic.name, version=6)
+    assert code(deleted) is ErrorCode.NONE
+    wait_until_gone(talk, topic)
+
+    (answer,) = ask(talk, 12, topic.name, create=True).topics
+
+    assert (code(answer), answer.partitions) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, [])
+    wait_until_ready(talk, topic.name, 1)
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "ü", "a,b", "x" * 250])
@@ -179,11 +201,11 @@ def test_other_internal_topics_are_not_created_by_us() -> None:
             talk, 8, "__consumer_offsets", "__transaction_state", "__share_group_state", create=True
         ).topics
 
-        assert (code(offsets), offsets.is_internal) == (ErrorCode.NONE, True)
-        assert (code(transactions), transactions.is_internal) == (ErrorCode.NONE, True)
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert (code(offsets), offsets.is_internal) == (unknown, True)
+        assert (code(transactions), transactions.is_internal) == (unknown, True)
         for name in ("__consumer_offsets", "__transaction_state"):
             assert topic_configs(talk, name)["cleanup.policy"] == "compact"
-        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert (code(shares), shares.is_internal) == (unknown, True)
 
 

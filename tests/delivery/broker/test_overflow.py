@@ -141,7 +141,7 @@ def test_what_had_been_dropped_is_dropped_again_after_a_start() -> None:
 
 def test_a_default_for_topics_drops_nothing_of_the_brokers_own() -> None:
     desk = Desk({"headwater.overflow": "drop", "headwater.overflow.bytes": "1000"})
-    desk.broker.create_on_demand("__consumer_offsets", allowed=True, client_id=None)
+    desk.broker.create_on_demand(["__consumer_offsets"], allowed=True, client_id=None)
     desk.broker.topics.create([NewTopic("a", 1, {})])
     for name in ("__consumer_offsets", "a"):
         partition = desk.broker.topics.partition(name, 0)

@@ -5,12 +5,14 @@ It is single-threaded and does nothing by itself: requests, timers and finished 
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from headwater.base.chance import Chance
 from headwater.base.clock import Clock, Timers
 from headwater.base.errors import ErrorCode, KafkaError, StorageError
 from headwater.base.settings import BrokerSettings
+from headwater.base.topic_names import maybe_name_problem
 from headwater.delivery.broker.configs import Configs
 from headwater.delivery.broker.features import Features
 from headwater.delivery.broker.fetch_sessions import FetchSessions
@@ -23,10 +25,9 @@ from headwater.delivery.broker.quotas import Quotas
 from headwater.delivery.broker.topic_rules import (
     Room,
     WantedTopic,
-    check_topic_name,
     plan_creation,
 )
-from headwater.delivery.broker.topics import BrokerTopic, Topics
+from headwater.delivery.broker.topics import NewTopic, Topics
 from headwater.delivery.broker.transactions import Transactions
 from headwater.delivery.broker.transactions.records import (
     TRANSACTIONS_TOPIC,
@@ -109,29 +110,55 @@ class Broker:
                 self.overflow.after_start(partition)
         self.timers.after(_UPKEEP_INTERVAL_MS, self._keep_up)
 
-    def create_on_demand(self, name: str, *, allowed: bool, client_id: str | None) -> BrokerTopic:
-        """Create a topic that a client merely mentioned, if that is the rule here."""
-        check_topic_name(name)
+    def create_on_demand(
+        self, names: Sequence[str], *, allowed: bool, client_id: str | None
+    ) -> dict[str, ErrorCode]:
+        """Create topics that a client merely mentioned, if that is the rule here.
+
+        All are created with one sync. A disk that has no room for them creates none.
+
+        Returns:
+            What to tell the client of each name. As from Kafka, where the controller creates the
+            topic meanwhile, that is UNKNOWN_TOPIC_OR_PARTITION for one that was created, too.
+        """
+        told = dict.fromkeys(names, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        for name in names:
+            if maybe_name_problem(name):
+                told[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
         if not (allowed and self.settings.auto_create_topics_enable):
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if name == OFFSETS_TOPIC:
-            return self.topics.create([new_offsets_topic(self.settings)])[0]
-        if name == TRANSACTIONS_TOPIC:
-            return self.topics.create([new_transactions_topic(self.settings)])[0]
-        if name in INTERNAL_TOPICS:
-            # Nobody here writes it; an ordinary topic of that name would mislead its readers.
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        room = Room({topic.name for topic in self.topics}, self.topics.partition_count())
-        wanted = WantedTopic(name, -1, -1, (), {})
-        (plan,) = plan_creation([wanted], room, self.settings, self.store.topic_defaults)
-        if isinstance(plan, KafkaError):
-            raise plan
+            return told
+        quota = self.quotas.mutations(client_id, strict=True)
+        granted: list[NewTopic] = []
+        legal = [name for name, code in told.items() if code != ErrorCode.INVALID_TOPIC_EXCEPTION]
+        for name, plan in self._plan_on_demand(legal).items():
+            if isinstance(plan, KafkaError):
+                told[name] = plan.code
+                continue
+            # Above the quota the topic is not there yet: clients ask again.
+            with suppress(KafkaError):
+                quota.spend(plan.partitions)
+                granted.append(plan)
         try:
-            self.quotas.mutations(client_id, strict=True).spend(plan.partitions)
-        except KafkaError:
-            # Clients ask again after this code; they would not understand the quota's own here.
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) from None
-        return self.topics.create([plan])[0]
+            if granted:
+                self.topics.create(granted)
+        except KafkaError as error:
+            told |= {plan.name: error.code for plan in granted}
+        return told
+
+    def _plan_on_demand(self, names: Sequence[str]) -> dict[str, NewTopic | KafkaError]:
+        own = {
+            OFFSETS_TOPIC: new_offsets_topic(self.settings),
+            TRANSACTIONS_TOPIC: new_transactions_topic(self.settings),
+        }
+        # Nobody here writes the others that Kafka calls internal; an ordinary topic of that name
+        # would mislead its readers.
+        ordinary = [name for name in names if name not in INTERNAL_TOPICS]
+        room = Room({topic.name for topic in self.topics}, self.topics.partition_count())
+        wanted = [WantedTopic(name, -1, -1, (), {}) for name in ordinary]
+        planned = plan_creation(wanted, room, self.settings, self.store.topic_defaults)
+        return {name: own[name] for name in names if name in own} | dict(
+            zip(ordinary, planned, strict=True)
+        )
 
     def short_of_room(self, error: StorageError) -> None:
         """An append was refused by the disk: free what can be freed, and say so now and then."""

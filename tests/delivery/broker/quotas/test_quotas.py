@@ -216,13 +216,15 @@ def test_strict_filters_without_parts_find_nothing(office: Office) -> None:
 def test_topics_that_come_into_being_on_demand_count_as_well(office: Office) -> None:
     office.set({"client-id": None}, controller_mutation_rate=1)
 
-    def mention(name: str) -> int:
-        topic = messages.MetadataRequest.MetadataRequestTopic(name=name)
-        request = messages.MetadataRequest([topic], allow_auto_topic_creation=True)
-        (answer,) = office.desk.ask(request, 9).topics
-        return int(answer.error_code)
+    def mention(*names: str) -> list[bool]:
+        topics = [messages.MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        request = messages.MetadataRequest(topics, allow_auto_topic_creation=True)
+        answers = office.desk.ask(request, 9).topics
+        assert {each.error_code for each in answers} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+        return [office.desk.broker.topics.get(name) is not None for name in names]
 
-    codes = [mention(f"t{index}") for index in range(14)]
-    assert codes == [0] * 12 + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
+    created = mention(*(f"t{index}" for index in range(7)))
+    created += [exists for index in range(7, 14) for exists in mention(f"t{index}")]
+    assert created == [True] * 12 + [False] * 2
     office.desk.clock.advance(1_000)
-    assert mention("t13") == 0
+    assert mention("t13") == [True]

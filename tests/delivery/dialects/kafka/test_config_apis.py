@@ -466,7 +466,7 @@ def test_an_override_that_this_version_does_not_know_is_left_alone(desk: Desk) -
 @pytest.fixture(params=["__consumer_offsets", "__transaction_state"])
 def state_topic(desk: Desk, request: pytest.FixtureRequest) -> str:
     name = str(request.param)
-    desk.broker.create_on_demand(name, allowed=True, client_id=None)
+    desk.broker.create_on_demand([name], allowed=True, client_id=None)
     return name
 
 

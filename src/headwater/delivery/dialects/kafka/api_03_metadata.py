@@ -4,9 +4,12 @@ Behaviour:
 * Names the one broker (ourselves) as controller, leader and only replica of everything.
 * v0: an empty list of topics means all; v1+: null means all, empty means none.
 * A topic that does not exist is created when both the request and ``auto.create.topics.enable``
-  allow it, and is ready in the same answer. It counts against controller_mutation_rate; above that
-  it is not there yet, and the client asks again. The offsets topic comes in its own shape; the
-  other internal topics of Kafka are not created.
+  allow it; all such topics of a request with one sync. As from Kafka, the answer is
+  UNKNOWN_TOPIC_OR_PARTITION and the next one has the topic: whoever asks what became of a topic
+  that it has deleted is told that it is gone, though a request that allows creation brings it back.
+* New topics count against controller_mutation_rate; above that they are not there at the next
+  request either. The broker's own topics come in their own shape; ``__share_group_state`` is not
+  created.
 
 Version notes:
 * v4: the client may forbid auto-creation; before, it is always allowed.
@@ -15,7 +18,9 @@ Version notes:
 * v13: an error code for the whole answer (KIP-1102).
 """
 
-from headwater.base.errors import ErrorCode, KafkaError
+from collections.abc import Iterable, Mapping
+
+from headwater.base.errors import ErrorCode
 from headwater.delivery.broker.topics import BrokerTopic
 from headwater.delivery.dialects.kafka.call import Call
 from headwater.delivery.wire.kafka import messages
@@ -64,9 +69,32 @@ def handle(call: Call, request: messages.MetadataRequest) -> None:
             _Topic(ErrorCode.INVALID_REQUEST, asked.name or "", asked.topic_id) for asked in wanted
         ]
     else:
-        once = {(asked.name, asked.topic_id): asked for asked in wanted}
-        response.topics = [_one(call, request, asked) for asked in once.values()]
+        once = list({(asked.name, asked.topic_id): asked for asked in wanted}.values())
+        missing = _missing(call, request, once)
+        response.topics = [_one(call, request, asked, missing) for asked in once]
     call.reply(response)
+
+
+def _missing(
+    call: Call,
+    request: messages.MetadataRequest,
+    wanted: Iterable[messages.MetadataRequest.MetadataRequestTopic],
+) -> dict[str, messages.MetadataResponse.MetadataResponseTopic]:
+    """Answer for the names that no topic has, and create the topics if that is the rule."""
+    topics = call.broker.topics
+    names = [
+        asked.name
+        for asked in wanted
+        if asked.name is not None and not _is_by_id(asked) and topics.get(asked.name) is None
+    ]
+    if not names:
+        return {}
+    told = call.broker.create_on_demand(
+        names, allowed=request.allow_auto_topic_creation, client_id=call.client_id
+    )
+    return {
+        name: _Topic(code, name, is_internal=name in INTERNAL_TOPICS) for name, code in told.items()
+    }
 
 
 def _is_by_id(asked: messages.MetadataRequest.MetadataRequestTopic) -> bool:
@@ -77,24 +105,18 @@ def _one(
     call: Call,
     request: messages.MetadataRequest,
     asked: messages.MetadataRequest.MetadataRequestTopic,
+    missing: Mapping[str, messages.MetadataResponse.MetadataResponseTopic],
 ) -> messages.MetadataResponse.MetadataResponseTopic:
     topics = call.broker.topics
     if asked.name is None or _is_by_id(asked):
         topic = topics.by_id(asked.topic_id)
         if topic is None:
             return _Topic(ErrorCode.UNKNOWN_TOPIC_ID, None, asked.topic_id)
+    elif asked.name in missing:
+        return missing[asked.name]
     else:
         topic = topics.get(asked.name)
-        if topic is None:
-            try:
-                topic = call.broker.create_on_demand(
-                    asked.name,
-                    allowed=request.allow_auto_topic_creation,
-                    client_id=call.client_id,
-                )
-            except KafkaError as error:
-                internal = asked.name in INTERNAL_TOPICS
-                return _Topic(error.code, asked.name, is_internal=internal)
+        assert topic is not None
     return _describe(call, topic, with_operations=request.include_topic_authorized_operations)
 
 
