@@ -266,6 +266,10 @@ Set with `headwater topic create -c NAME=VALUE`, `headwater topic config`, or an
 the topic is in use. The last column names the setting of the broker that gives the default to all
 topics."""
 
+_WHILE_RUNNING = """\
+## Of the broker, while it runs
+
+These can be changed on a running broker too, with any Kafka tool, and are in force at once."""
 _FOR_TOPICS = """\
 ## Of the broker, as defaults for topics
 
@@ -303,11 +307,17 @@ def _settings() -> Iterator[str]:
     yield ""
     yield "Read once, at the start."
     yield ""
-    yield from _broker_table(dynamic=False)
+    broker = BROKER_SETTINGS.values()
+    defaults = {each.server_default for each in TOPIC_SETTINGS.values()}
+    yield from _broker_table(each for each in broker if not each.dynamic)
+    yield ""
+    yield _WHILE_RUNNING
+    yield ""
+    yield from _broker_table(each for each in broker if each.dynamic and each.name not in defaults)
     yield ""
     yield _FOR_TOPICS
     yield ""
-    yield from _broker_table(dynamic=True)
+    yield from _broker_table(each for each in broker if each.dynamic and each.name in defaults)
     yield ""
     yield _FIXED
     yield ""
@@ -320,19 +330,18 @@ def _settings() -> Iterator[str]:
     )
 
 
-def _broker_table(*, dynamic: bool) -> Iterator[str]:
+def _broker_table(settings: Iterable[Setting]) -> Iterator[str]:
     broker = BrokerSettings()
     yield from _table(
         ["Setting", "Default", "Allowed", "Meaning"],
         [
             (
-                f"`{name}`",
+                f"`{setting.name}`",
                 _default(setting, getattr(broker, setting.field)),
                 _cell(setting.allowed()),
                 _cell(setting.documentation),
             )
-            for name, setting in BROKER_SETTINGS.items()
-            if setting.dynamic is dynamic
+            for setting in settings
         ],
     )
 

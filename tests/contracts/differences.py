@@ -280,6 +280,12 @@ DIFFERENCES: dict[str, Difference] = {
         "It is the client's mistake.",
         "An unknown operation is INVALID_REQUEST",
     ),
+    "alter configs: settings of what is not there": Difference(
+        ErrorCode.NONE,
+        ErrorCode.INVALID_CONFIG,
+        "A value that changes nothing would be a lie.",
+        "Settings of threads, of replication, of tiered storage",
+    ),
     "alter configs: the broker's own state": Difference(
         ErrorCode.NONE,
         ErrorCode.INVALID_CONFIG,

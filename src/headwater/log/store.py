@@ -340,6 +340,14 @@ class LogStore:
         for topic, config in changed:
             topic.configure(config)
 
+    def configure(self, settings: BrokerSettings) -> None:
+        """Let settings hold that a running broker can change; all others stay as they were."""
+        self.topic_defaults = settings.topic_defaults()
+        self._settings = self.compaction.settings = settings
+        for topic in self._topics.values():
+            for log in topic.partitions:
+                log.producer_id_expiration_ms = settings.producer_id_expiration_ms
+
     def next_producer_id(self) -> int:
         """Return an id that was never given out and never will be again.
 

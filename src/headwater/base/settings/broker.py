@@ -121,24 +121,28 @@ class BrokerSettings:
         INT_MAX,
         "The most connections that are held at once; others are let in when one has closed.",
         kind=Kind.INT,
-        low=0,
+        low=1,
+        dynamic=True,
     )
     max_connections_per_ip: int = setting(
         INT_MAX,
         "The most connections from one address; more are closed at once.",
         kind=Kind.INT,
         low=0,
+        dynamic=True,
     )
     max_connections_per_ip_overrides: str = setting(
         "",
         "Other bounds for some addresses: 127.0.0.1:100,10.0.0.7:5.",
         kind=Kind.STRING,
+        dynamic=True,
     )
     max_connection_creation_rate: int = setting(
         INT_MAX,
         "The most connections that are accepted each second; others wait.",
         kind=Kind.INT,
         low=1,
+        dynamic=True,
     )
     quota_window_num: int = setting(
         11, "How many windows the rate of a client is measured over.", kind=Kind.INT, low=1
@@ -222,6 +226,7 @@ class BrokerSettings:
         documentation="Whether a transactional batch is refused unless its partition was added "
         "to the transaction; only what clients older than KIP-890 send needs the check.",
         kind=Kind.BOOLEAN,
+        dynamic=True,
     )
     transaction_state_log_num_partitions: int = setting(
         1,
@@ -266,6 +271,7 @@ class BrokerSettings:
         "How many logs are compacted at the same time, each in a process of its own.",
         kind=Kind.INT,
         low=1,
+        dynamic=True,
     )
     log_cleaner_dedupe_buffer_size: int = setting(
         128 << 20,
@@ -273,18 +279,21 @@ class BrokerSettings:
         "key. Keys that do not fit are left to the next pass.",
         kind=Kind.LONG,
         low=1 << 20,
+        dynamic=True,
     )
     log_cleaner_backoff_ms: int = setting(
         15_000,
         "How long compaction waits before it looks for work again when there was none.",
         kind=Kind.LONG,
         low=0,
+        dynamic=True,
     )
     producer_id_expiration_ms: int = setting(
         86_400_000,
         "After this time without a batch a partition forgets an idempotent producer.",
         kind=Kind.INT,
         low=1,
+        dynamic=True,
     )
 
     # Defaults of topics: changed on a running broker, they reach every topic without its own value.
@@ -482,18 +491,24 @@ class BrokerSettings:
 
     def check_together(self) -> None:
         """Raise when two values contradict each other or an address cannot be read."""
-        if 0 <= self.queued_max_request_bytes < self.socket_request_max_bytes:
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG,
-                "queued.max.request.bytes must not be below socket.request.max.bytes, "
-                "or the largest request could never be read",
-            )
-        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG,
-                "group.min.session.timeout.ms must not be above group.max.session.timeout.ms",
-            )
-        split_overrides(self.max_connections_per_ip_overrides)
+        overrides = split_overrides(self.max_connections_per_ip_overrides)
+        contradictions = {
+            "queued.max.request.bytes must not be below socket.request.max.bytes, "
+            "or the largest request could never be read": (
+                0 <= self.queued_max_request_bytes < self.socket_request_max_bytes
+            ),
+            "group.min.session.timeout.ms must not be above group.max.session.timeout.ms": (
+                self.group_min_session_timeout_ms > self.group_max_session_timeout_ms
+            ),
+            "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides "
+            "property is set.": not self.max_connections_per_ip and not overrides,
+            "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.": (
+                self.log_cleaner_dedupe_buffer_size < self.log_cleaner_threads << 20
+            ),
+        }
+        for message, holds in contradictions.items():
+            if holds:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, message)
         split_address(self.listeners)
         if self.advertised_listeners:
             split_address(self.advertised_listeners)

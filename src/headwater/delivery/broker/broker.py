@@ -64,7 +64,6 @@ class Broker:
         request: the broker must end.
         """
         self.store = store
-        self.settings = settings
         self.clock = clock
         self.timers = timers
         self.chance = chance
@@ -82,6 +81,8 @@ class Broker:
             topics=self.topics, settings=settings, clock=clock, timers=timers, chance=chance
         )
         self.configs = Configs(store, self.topics, settings)
+        self.settings = self.configs.in_force
+        self.configs.when_changed(self._configured)
         self.features = Features(store, node_id=settings.node_id)
         self.fetch_sessions = FetchSessions(
             clock, chance, settings.max_incremental_fetch_session_cache_slots
@@ -109,6 +110,9 @@ class Broker:
             for partition in topic.partitions:
                 self.overflow.after_start(partition)
         self.timers.after(_UPKEEP_INTERVAL_MS, self._keep_up)
+
+    def _configured(self, settings: BrokerSettings) -> None:
+        self.settings = settings
 
     def create_on_demand(
         self, names: Sequence[str], *, allowed: bool, client_id: str | None

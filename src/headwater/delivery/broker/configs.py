@@ -4,9 +4,9 @@ This file alone decides what DescribeConfigs tells and which changes are accepte
 ranges are `headwater.base.settings`' affair; keeping them is the store's.
 
 A topic has its own overrides over the broker's defaults. A broker has, over what it was started
-with, overrides for this node and under them overrides for every node (Kafka's resource ""). Only
-settings that are the defaults of topics can be overridden on a running broker: everything else is
-read once, at the start, and saying otherwise would be a lie.
+with, overrides for this node and under them overrides for every node (Kafka's resource ""). The
+defaults of topics can be overridden on a running broker, and those settings whose users ask for
+changes (`when_changed`): everything else is read once, at the start.
 """
 
 import logging
@@ -96,7 +96,11 @@ class Described(NamedTuple):
 
 
 class Configs:
-    """The configs of all topics and of the broker."""
+    """The configs of all topics and of the broker.
+
+    Attributes:
+        in_force: The broker's settings as they are now.
+    """
 
     def __init__(self, store: LogStore, topics: Topics, settings: BrokerSettings) -> None:
         """Bring back what was set on earlier runs.
@@ -110,7 +114,9 @@ class Configs:
         self._topics = topics
         self._static = settings
         self._node = str(settings.node_id)
-        store.topic_defaults = self._effective(self._overrides()).topic_defaults()
+        self._when_changed: list[Callable[[BrokerSettings], None]] = []
+        self.in_force = self._effective(self._overrides())
+        store.configure(self.in_force)
         self._keep_state()
 
     def _keep_state(self) -> None:
@@ -159,9 +165,8 @@ class Configs:
                 for name, value in overrides[EVERY_NODE].items()
             ]
         self.check_node(resource, "Broker", f"{self._node} or empty string,")
-        effective = self._effective(overrides)
         told = [
-            self._describe_broker_config(setting, effective, overrides)
+            self._describe_broker_config(setting, self.in_force, overrides)
             for setting in BROKER_SETTINGS.values()
         ]
         return (
@@ -177,6 +182,11 @@ class Configs:
     def tell_in_force(self, configs: Mapping[str, str]) -> None:
         """Tell other values than those of the start, such as a port that the system chose."""
         self._static = self._static.with_overrides(configs)
+        self.in_force = self._effective(self._overrides())
+
+    def when_changed(self, action: Callable[[BrokerSettings], None]) -> None:
+        """Run the action whenever the broker's settings have changed."""
+        self._when_changed.append(action)
 
     # Changing.
 
@@ -231,19 +241,23 @@ class Configs:
         if resource != EVERY_NODE:
             self.check_node(resource, "Node", f"{self._node},")
         overrides = self._overrides()
-        effective = self._effective(overrides)
         current = overrides[resource] if keep_others else {}
-        changed = _apply(current, changes, BROKER_SETTINGS, effective.render, _refuse_for_broker)
+        render = self.in_force.render
+        changed = _apply(current, changes, BROKER_SETTINGS, render, _refuse_for_broker)
         _check_dynamic(change.name for change in changes if change.name in changed)
         overrides[resource] = changed
         try:
-            defaults = self._effective(overrides).topic_defaults()
-            self._check_all_topics(defaults)
+            effective = self._effective(overrides)
+            _check_threads(self.in_force.log_cleaner_threads, effective.log_cleaner_threads)
+            self._check_all_topics(effective.topic_defaults())
         except KafkaError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from None
         if not validate_only:
             self._store.set_broker_configs(_flatten(overrides))
-            self._store.topic_defaults = defaults
+            self._store.configure(effective)
+            self.in_force = effective
+            for action in self._when_changed:
+                action(effective)
 
     def _check_all_topics(self, defaults: TopicConfig) -> None:
         for topic in self._topics:
@@ -408,6 +422,18 @@ def _check_dynamic(names: Iterable[str]) -> None:
             fixed.append(name)
     if fixed:
         message = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, message)
+
+
+def _check_threads(current: int, wanted: int) -> None:
+    """As Kafka, let a change at most double or halve the number of cleaners."""
+    problem = ""
+    if wanted > 2 * current:
+        problem = "increased to more than double"
+    elif wanted < current // 2:
+        problem = "reduced to less than half"
+    if problem:
+        message = f"Log cleaner threads cannot be {problem} the current value {current}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, message)
 
 

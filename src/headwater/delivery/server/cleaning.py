@@ -6,7 +6,7 @@ up by what comes back. Which log and how much of it is `headwater.log.compaction
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from headwater.base.clock import Clock
@@ -32,36 +32,62 @@ class Cleaning:
         self,
         loop: asyncio.AbstractEventLoop,
         compaction: Compaction,
-        cleaners: Sequence[Cleaner],
+        new_cleaner: Callable[[], Cleaner],
         *,
+        settings: BrokerSettings,
         clock: Clock,
-        backoff_ms: int,
         on_failure: Callable[[StorageError], None],
     ) -> None:
-        """Look for work when `backoff_ms` have passed.
+        """Look for work when `log.cleaner.backoff.ms` have passed.
 
         Args:
             loop: The broker's.
             compaction: Says what is worth cleaning, and puts it in place.
-            cleaners: Run the passes.
+            new_cleaner: Makes one that runs passes.
+            settings: How many of them, and how long to wait when there was nothing to do.
             clock: For the age of records.
-            backoff_ms: How long to wait when there was nothing to do.
             on_failure: Called when the disk has failed: the broker must end.
         """
         self._loop = loop
         self._compaction = compaction
-        self.cleaners = cleaners
-        self._idle = list(cleaners)
+        self._new_cleaner = new_cleaner
+        self.cleaners: list[Cleaner] = []
+        self._idle: list[Cleaner] = []
         self._clock = clock
-        self._backoff_s = backoff_ms / 1000
         self._on_failure = on_failure
         self._closed = False
-        self._timer = loop.call_later(self._backoff_s, self._look)
+        self._timer: asyncio.TimerHandle | None = None
+        self.configure(settings)
+
+    def configure(self, settings: BrokerSettings) -> None:
+        """Have as many cleaners as the settings say; those that are busy finish their pass."""
+        self._backoff_s = settings.log_cleaner_backoff_ms / 1000
+        self._count = settings.log_cleaner_threads
+        for _ in range(self._count - len(self.cleaners)):
+            cleaner = self._new_cleaner()
+            self.cleaners.append(cleaner)
+            self._idle.append(cleaner)
+        self._let_go()
+        self._look_later()
+
+    def _let_go(self) -> None:
+        while self._idle and len(self.cleaners) > self._count:
+            cleaner = self._idle.pop()
+            self.cleaners.remove(cleaner)
+            cleaner.close()
+
+    def _rest(self, cleaner: Cleaner) -> None:
+        self._idle.append(cleaner)
+        self._let_go()
+
+    def _look_later(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(max(self._backoff_s, 0.001), self._look)
 
     def _look(self) -> None:
         """Give work to all who have none, then look again."""
-        self._timer.cancel()
-        self._timer = self._loop.call_later(max(self._backoff_s, 0.001), self._look)
+        self._look_later()
         while self._idle:
             job = self._compaction.next_job(self._clock.now_ms())
             if job is None:
@@ -74,7 +100,7 @@ class Cleaning:
             return
         if isinstance(outcome, str):
             self._compaction.give_up(job, outcome)
-            self._idle.append(cleaner)
+            self._rest(cleaner)
             return
         _log.info(
             "compacted %s-%d up to offset %d: %d bytes read, %d written, %d records dropped",
@@ -94,7 +120,7 @@ class Cleaning:
         try:
             next(steps)
         except StopIteration:
-            self._idle.append(cleaner)
+            self._rest(cleaner)
             self._look()
         except StorageError as error:
             self._on_failure(error)
@@ -104,7 +130,8 @@ class Cleaning:
     def close(self) -> None:
         """Stop; what is under way is done again after the next start."""
         self._closed = True
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         for cleaner in self.cleaners:
             cleaner.close()
 
@@ -119,15 +146,15 @@ def start_cleaning(
     on_failure: Callable[[StorageError], None],
 ) -> Cleaning:
     """Compact the topics of a store from now on, with as many cleaners as the settings say."""
-    cleaners = [
-        ProcessCleaner(loop) if isinstance(disk, RealDisk) else TurnCleaner(loop, disk)
-        for _ in range(settings.log_cleaner_threads)
-    ]
+
+    def new_cleaner() -> Cleaner:
+        return ProcessCleaner(loop) if isinstance(disk, RealDisk) else TurnCleaner(loop, disk)
+
     return Cleaning(
         loop,
         store.compaction,
-        cleaners,
+        new_cleaner,
+        settings=settings,
         clock=clock,
-        backoff_ms=settings.log_cleaner_backoff_ms,
         on_failure=on_failure,
     )

@@ -29,15 +29,19 @@ class Gate:
         self._quotas = quotas
         self._now_ms = clock.monotonic_ms
         self._count = 0
-        self._count_max = settings.max_connections
         self._per_address: dict[str, int] = {}
-        self._per_address_max = settings.max_connections_per_ip
-        self._overrides = split_overrides(settings.max_connections_per_ip_overrides)
-        self._rate_max = settings.max_connection_creation_rate
+        self.configure(settings)
         self._windows = Windows(
             settings.quota_window_num, settings.quota_window_size_seconds * 1000
         )
         self._rate = Rate(self._windows, self._now_ms())
+
+    def configure(self, settings: BrokerSettings) -> None:
+        """Take other bounds; whoever is inside stays."""
+        self._count_max = settings.max_connections
+        self._per_address_max = settings.max_connections_per_ip
+        self._overrides = split_overrides(settings.max_connections_per_ip_overrides)
+        self._rate_max = settings.max_connection_creation_rate
 
     @property
     def is_full(self) -> bool:

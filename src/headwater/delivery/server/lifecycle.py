@@ -149,7 +149,7 @@ async def start_node(
             commits=committer,
             on_failure=lambda error: disk_failed(OSError(errno.EIO, error.message)),
         )
-        gate = Gate(settings, broker.quotas, clock)
+        gate = Gate(broker.settings, broker.quotas, clock)
         listener = Listener(Dispatcher(broker), gate, settings=settings, clock=clock, loop=loop)
         node = Node(broker, listener, committer, timers, failed)
         failed.add_done_callback(
@@ -157,15 +157,17 @@ async def start_node(
         )
         broker.start()
         node.host, node.port = listener.open(*listen)
+        broker.configs.when_changed(listener.configure)
         if settings.log_cleaner_enable:
             node.cleaning = start_cleaning(
                 loop,
                 store,
                 disk,
-                settings=settings,
+                settings=broker.settings,
                 clock=clock,
                 on_failure=lambda error: disk_failed(OSError(errno.EIO, error.message)),
             )
+            broker.configs.when_changed(node.cleaning.configure)
     except BaseException:
         timers.close()
         committer.close()

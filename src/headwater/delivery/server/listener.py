@@ -223,10 +223,18 @@ class Listener:
         """The connection has closed itself."""
         self._connections.discard(connection)
         self._gate.leave(connection.host.removeprefix("/"))
-        if self._full:
+        self._accept_if_room()
+        self.step_aside(connection)
+
+    def configure(self, settings: BrokerSettings) -> None:
+        """Take other bounds on connections."""
+        self._gate.configure(settings)
+        self._accept_if_room()
+
+    def _accept_if_room(self) -> None:
+        if self._full and not self._gate.is_full:
             self._full = False
             self._accept_again()
-        self.step_aside(connection)
 
     # --- the end --------------------------------------------------------------------------------
 

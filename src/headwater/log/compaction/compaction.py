@@ -35,6 +35,7 @@ class Compaction:
 
     Attributes:
         passes: How many have been put in place since the start.
+        settings: The broker's, as they are in force.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Compaction:
         self._disk = disk
         self._topics = topics
         self._upkeep = upkeep
-        self._settings = settings
+        self.settings = settings
         self._clock = clock
         self.passes = 0
         self._running: dict[Key, PartitionLog] = {}
@@ -122,11 +123,11 @@ class Compaction:
             cleanable = self._measure(log, now_ms, stable_offset)
             if cleanable is None or not cleanable.is_worth_it(log.config):
                 return None
-            buffer_bytes = self._settings.log_cleaner_dedupe_buffer_size
+            buffer_bytes = self.settings.log_cleaner_dedupe_buffer_size
             job = plan_job(
                 log,
                 cleanable,
-                dedupe_buffer_bytes=buffer_bytes // self._settings.log_cleaner_threads,
+                dedupe_buffer_bytes=buffer_bytes // self.settings.log_cleaner_threads,
                 now_ms=now_ms,
             )
         except (OSError, StorageError) as error:
@@ -143,7 +144,7 @@ class Compaction:
         self._discard(job)
 
     def _put_off(self, key: Key, reason: str) -> None:
-        wait_ms = max(self._settings.log_cleaner_backoff_ms, 1)
+        wait_ms = max(self.settings.log_cleaner_backoff_ms, 1)
         if key in self._waits:
             wait_ms = min(2 * self._waits[key][0], max(_WAIT_MS_MAX, wait_ms))
         self._waits[key] = wait_ms, self._clock.monotonic_ms() + wait_ms

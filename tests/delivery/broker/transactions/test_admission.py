@@ -3,6 +3,7 @@
 import pytest
 
 from headwater.base.errors import ErrorCode
+from headwater.delivery.broker.configs import Change, Operation
 from headwater.delivery.broker.transactions.admission import Understands, _refusal
 from tests.delivery.broker.transactions.world import Producer, World
 
@@ -44,6 +45,17 @@ def test_without_verification_older_clients_are_trusted() -> None:
 
     assert trusting.send(me, version=9) == [OK, OK]
     assert trusting.send(Producer(me.producer_id, 7)) == [ErrorCode.INVALID_PRODUCER_EPOCH] * 2
+
+
+def test_verification_can_be_switched_off_on_a_running_broker() -> None:
+    world = World()
+    me = world.init()
+    assert world.send(me, version=9) == [ErrorCode.INVALID_TXN_STATE] * 2
+
+    off = Change("transaction.partition.verification.enable", Operation.SET, "false")
+    world.broker.configs.alter_broker("1", [off], keep_others=True, validate_only=False)
+
+    assert world.send(me, version=9) == [OK, OK]
 
 
 def test_the_good_batches_of_a_request_are_appended() -> None:

@@ -460,6 +460,16 @@ def test_an_override_that_this_version_does_not_know_is_left_alone(desk: Desk) -
     assert describe(desk, TOPIC, "b")["retention.ms"].value == "9"
 
 
+def test_producers_expire_by_the_value_that_holds_now(desk: Desk) -> None:
+    assert change(desk, BROKER, "1", ("producer.id.expiration.ms", SET, "1000")) == DONE
+    logs = [partition.log for topic in desk.broker.topics for partition in topic.partitions]
+    assert {log.producer_id_expiration_ms for log in logs} == {1_000}
+    desk.crash()
+    desk.broker.topics.create([NewTopic("new", 1, {})])
+    logs = [partition.log for topic in desk.broker.topics for partition in topic.partitions]
+    assert {log.producer_id_expiration_ms for log in logs} == {1_000}
+
+
 # Topics that hold the broker's own state.
 
 
