@@ -247,7 +247,7 @@ class TestTopics:
 
     def test_broker_configs(self, house: House) -> None:
         store = house.open()
-        store.set_broker_configs({"log.retention.ms": "5"})
+        store.set_broker_configs({"log.retention.ms": "5"}, store.topic_defaults)
 
         assert store.broker_configs == {"log.retention.ms": "5"}
         assert house.crash().broker_configs == {"log.retention.ms": "5"}

@@ -52,6 +52,7 @@ from headwater.log.layout import check_layout, make_directory, upgrade_layout
 from headwater.log.manifest import PRODUCER_ID_BLOCK, Manifest, ManifestDamagedError, TopicEntry
 from headwater.log.partition import PartitionLog
 from headwater.log.recovery import tell_missing
+from headwater.log.settling import settle
 from headwater.log.topic import Topic
 from headwater.log.upkeep import Upkeep
 
@@ -308,13 +309,22 @@ class LogStore:
         topic = self._existing(name)
         config = TopicConfig.parse(configs, self._topic_defaults)
         self._keep_dropped(topic)
+        for log in topic.partitions:
+            settle(self._disk, log, config)
         self._manifest.record(manifest.topic_configured(name, configs))
         topic.configs = dict(configs)
         topic.configure(config)
 
-    def set_broker_configs(self, configs: Mapping[str, str]) -> None:
-        """Replace the overrides of the running broker; what they mean is the caller's affair."""
+    def set_broker_configs(self, configs: Mapping[str, str], defaults: TopicConfig) -> None:
+        """Replace the overrides of the running broker, from which these defaults of topics follow.
+
+        What the overrides mean is the caller's affair.
+        """
         self._keep_dropped(*self._topics.values())
+        for topic in self._topics.values():
+            config = TopicConfig.parse(topic.configs, defaults)
+            for log in topic.partitions:
+                settle(self._disk, log, config)
         self._manifest.record(manifest.broker_configured(configs))
 
     def set_feature_levels(self, levels: Mapping[str, int]) -> None:

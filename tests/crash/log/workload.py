@@ -254,7 +254,7 @@ class Life:
         """Replace the broker's configs."""
         self.ledger.begin(replace(self.ledger.metadata, broker_configs=configs(overrides)))
         with self._change():
-            self.store.set_broker_configs(overrides)
+            self.store.set_broker_configs(overrides, self.store.topic_defaults)
 
     def _replace_topic(
         self, name: str, change: Callable[[TopicState], TopicState], action: Callable[[], None]

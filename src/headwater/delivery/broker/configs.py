@@ -253,7 +253,7 @@ class Configs:
         except KafkaError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from None
         if not validate_only:
-            self._store.set_broker_configs(_flatten(overrides))
+            self._store.set_broker_configs(_flatten(overrides), effective.topic_defaults())
             self._store.configure(effective)
             self.in_force = effective
             for action in self._when_changed:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.base.errors import ErrorCode, StorageError
+from headwater.delivery.broker.configs import Change, Operation
 from headwater.delivery.broker.state_topic import StateTopic
 from headwater.delivery.broker.topics import NewTopic
 from headwater.delivery.broker.transactions.recovery import compare
@@ -261,6 +262,51 @@ def test_nothing_is_torn_by_a_clean_stop(lazy_world: World) -> None:
 
     assert world.end(me, commit=True)[0] is OK
     assert [world.committed(name) for name in world.names] == [[b"v"]] * 3
+
+
+@pytest.mark.parametrize("change", [("1", Operation.SET), (None, Operation.DELETE)])
+def test_a_topic_that_becomes_durable_loses_nothing_from_before(
+    lazy_world: World, change: tuple[str | None, Operation]
+) -> None:
+    """The start judges by the config that it finds, which must not be ahead of the records."""
+    world = lazy_world
+    me = world.init()
+    assert world.send(me) == [OK] * 3
+    value, operation = change
+    durable = Change("flush.messages", operation, value)
+    world.broker.configs.alter_topic("lazy", [durable], keep_others=True, validate_only=False)
+    world.crash()
+
+    assert world.end(me, commit=True)[0] is OK
+    assert [world.committed(name) for name in world.names] == [[b"v"]] * 3
+
+
+@pytest.mark.parametrize("resource", ["1", ""])
+def test_a_broker_that_becomes_durable_loses_nothing_from_before(resource: str) -> None:
+    world = World({"log.flush.interval.messages": "1000000"})
+    me = world.init()
+    assert world.send(me) == [OK] * 2
+    durable = Change("log.flush.interval.messages", Operation.SET, "1")
+    world.broker.configs.alter_broker(resource, [durable], keep_others=True, validate_only=False)
+    world.crash()
+
+    assert world.end(me, commit=True)[0] is OK
+    assert [world.committed(name) for name in world.names] == [[b"v"]] * 2
+
+
+def test_a_disk_that_cannot_sync_keeps_the_config(lazy_world: World) -> None:
+    world = lazy_world
+    me = world.init()
+    world.send(me)
+    world.disk.fail_at(world.disk.operations + 1, OSError(5, "Input/output error"))
+    durable = Change("flush.messages", Operation.SET, "1")
+    with pytest.raises(StorageError):
+        world.broker.configs.alter_topic("lazy", [durable], keep_others=True, validate_only=False)
+    assert world.log("lazy").failed
+    world.crash()
+
+    assert world.end(me, commit=True)[0] is ErrorCode.INVALID_TXN_STATE
+    assert [world.committed(name) for name in world.names] == [[], [], []]
 
 
 def test_what_belongs_to_nobody_is_aborted() -> None:

@@ -455,7 +455,8 @@ def test_the_broker_can_be_tried_too(desk: Desk) -> None:
 
 
 def test_an_override_that_this_version_does_not_know_is_left_alone(desk: Desk) -> None:
-    desk.broker.store.set_broker_configs({"1:from.the.future": "1", "1:log.retention.ms": "9"})
+    overrides = {"1:from.the.future": "1", "1:log.retention.ms": "9"}
+    desk.broker.store.set_broker_configs(overrides, desk.broker.store.topic_defaults)
     desk.crash()
     assert describe(desk, TOPIC, "b")["retention.ms"].value == "9"
 
