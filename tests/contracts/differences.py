@@ -72,6 +72,18 @@ DIFFERENCES: dict[str, Difference] = {
     "produce names records with bad timestamps": Difference(
         [0], [], "Only the first and the largest timestamp stand in the header.", _OPAQUE
     ),
+    "produce a delete horizon": Difference(
+        ErrorCode.NONE,
+        ErrorCode.INVALID_RECORD,
+        "Compaction would take it for its own, and drop the tombstones of the batch at once.",
+        "A batch that claims a delete horizon is INVALID_RECORD",
+    ),
+    "produce more than a million records": Difference(
+        ErrorCode.NONE,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        "Records are not counted, so the header's word has a bound.",
+        "A batch of more than 1,048,576 records is MESSAGE_TOO_LARGE",
+    ),
     "produce log append time": Difference(
         ErrorCode.NONE,
         ErrorCode.INVALID_TIMESTAMP,

@@ -9,7 +9,13 @@ from collections.abc import Callable
 import pytest
 
 from headwater.base.errors import ErrorCode
-from headwater.base.record.batch import ATTRIBUTES_POS, LENGTH_POS, parse_header, write_crc
+from headwater.base.record.batch import (
+    ATTRIBUTES_POS,
+    DELETE_HORIZON_MASK,
+    LENGTH_POS,
+    parse_header,
+    write_crc,
+)
 from headwater.base.record.codecs import Codec
 from headwater.base.record.records import Record, build_batch
 from headwater.delivery.client.errors import BrokerTimeoutError
@@ -49,6 +55,11 @@ def spoil(layout: str, position: int, value: int, *, crc: bool = True) -> bytear
     if crc:
         write_crc(batch, 0, len(batch))
     return batch
+
+
+def batch_of_many(count: int) -> bytearray:
+    """Build a batch of the smallest records that there are, packed."""
+    return build_batch([Record(0, now_ms(), None, None)] * count, codec=Codec.ZSTD)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -226,6 +237,8 @@ def test_batches_that_are_refused(talk: Talk, version: int) -> None:
         "produce bytes behind a batch",
         "produce malformed records",
         "produce log append time",
+        "produce a delete horizon",
+        "produce more than a million records",
     ],
 )
 def test_batches_that_the_two_judge_differently(
@@ -237,6 +250,8 @@ def test_batches_that_the_two_judge_differently(
         "produce bytes behind a batch": lambda: batch_of(b"a") + bytes(5),
         "produce malformed records": lambda: spoil(">B", FIRST_RECORD_AT, 0x7F),
         "produce log append time": lambda: batch_of(b"a", timestamp_type=1),
+        "produce a delete horizon": lambda: spoil(">h", ATTRIBUTES_POS, DELETE_HORIZON_MASK),
+        "produce more than a million records": lambda: batch_of_many((1 << 20) + 1),
     }[case]()
 
     answer = produce(talk, topic, batch)
@@ -264,9 +279,8 @@ def test_what_a_refusal_tells_besides_its_code(broker: Subject, talk: Talk, topi
     assert (answer.error_message is None) is broker.expected("produce refusal without a sentence")
 
 
-def test_bits_without_a_meaning_for_producers_are_stored(talk: Talk, topic: Topic) -> None:
-    delete_horizon, unused = 0x40, 0x80
-    for offset, attributes in ((0, delete_horizon), (2, unused)):
+def test_bits_without_a_meaning_are_stored(talk: Talk, topic: Topic) -> None:
+    for offset, attributes in ((0, 0x80), (2, 0x4000)):
         produce(talk, topic, spoil(">h", ATTRIBUTES_POS, attributes))
         assert parse_header(fetch(talk, topic, offset).records).attributes == attributes
 

@@ -1,5 +1,6 @@
 """The rules of the produce path: which batch is refused, with which code, and nothing slips by."""
 
+import random
 import socket
 import struct
 import uuid
@@ -67,6 +68,7 @@ REFUSED: list[tuple[bytes | bytearray, ErrorCode, str]] = [
     ),
     (_changed(">h", 21, 0b0010_0000), ErrorCode.INVALID_RECORD, "control batches"),
     (_changed(">h", 21, 0b0000_1000), ErrorCode.INVALID_TIMESTAMP, "log append time"),
+    (_changed(">h", 21, 0b0100_0000), ErrorCode.INVALID_RECORD, "delete horizon"),
     (_changed(">q", 43, 5), ErrorCode.INVALID_RECORD, "producer 5 sent .* number -1"),
     *(
         (_changed(">h", 21, codec), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"{codec} is")
@@ -93,6 +95,21 @@ def test_good_batches_pass(records: list[Record], codec: Codec, idempotent: bool
 def test_the_smallest_records_pass_however_well_they_are_packed(codec: Codec, count: int) -> None:
     batch = build_batch([Record(0, NOW_MS, None, None)] * count, codec=codec)
     assert validate_for_append(batch, size_max=len(batch)).record_count == count
+
+
+@pytest.mark.parametrize("count, allowed", [(1 << 20, True), ((1 << 20) + 1, False)])
+def test_a_batch_cannot_claim_the_offsets_of_a_whole_segment(count: int, allowed: bool) -> None:
+    batch = build_batch(
+        [Record(0, NOW_MS, b"k", random.Random(7).randbytes(300))], codec=Codec.ZSTD
+    )
+    struct.pack_into(">i", batch, 57, count)
+    struct.pack_into(">i", batch, 23, count - 1)
+    write_crc(batch, 0, len(batch))
+
+    if allowed:
+        assert validate_for_append(batch, size_max=SIZE_MAX).record_count == count
+    else:
+        assert _refused(batch).code == ErrorCode.MESSAGE_TOO_LARGE
 
 
 def test_a_transactional_batch_passes() -> None:
@@ -177,6 +194,7 @@ def test_nonsense_with_a_right_frame_is_refused_or_well_formed(front: bytes, dat
 
 # What Apache Kafka answers where we answer something else on purpose; see the module's docstring.
 ANOTHER_ANSWER = {
+    "delete horizon": ErrorCode.NONE,
     "log append time": ErrorCode.NONE,
     "1 bytes follow": ErrorCode.NONE,
     "2147483659 bytes": ErrorCode.UNKNOWN_SERVER_ERROR,

@@ -16,15 +16,19 @@ The rules, in the order in which they are judged; the codes are those of Apache 
     base offset other than 0                                 INVALID_RECORD
     no record, or last offset delta + 1 other than the count INVALID_RECORD
     more records than so many bytes can hold, however packed INVALID_RECORD
+    more than 1,048,576 records                              MESSAGE_TOO_LARGE (3)
     control batch                                            INVALID_RECORD
+    delete horizon: only compaction may set one              INVALID_RECORD (2)
     producer id without sequence number                      INVALID_RECORD
     log append time: only the broker may claim it            INVALID_TIMESTAMP (2)
 
 (1) Apache Kafka fails with UNKNOWN_SERVER_ERROR. (2) Apache Kafka lets it pass, as it does a few
 bytes behind a batch; and it refuses malformed records, which are not looked at here. So a header
 may lie about its records a little, which only its readers notice, but not so much that the offsets
-of the log leap ahead. A transactional batch without a producer id is refused by whoever knows the
-transaction that it was sent in.
+of the log leap ahead. (3) Apache Kafka counts the records instead. zstd packs so well that a batch
+of half a megabyte could claim all offsets that a segment can tell apart, and each would need a
+segment of its own; clients send a thousandth of that, and split what is too large. A transactional
+batch without a producer id is refused by whoever knows the transaction that it was sent in.
 """
 
 from headwater.base.errors import CorruptRecordError, ErrorCode
@@ -34,6 +38,7 @@ from headwater.base.record.batch import (
     BATCH_LENGTH_MIN,
     COMPRESSION_MASK,
     CONTROL_MASK,
+    DELETE_HORIZON_MASK,
     HEADER,
     LENGTH_POS,
     MAGIC,
@@ -51,6 +56,10 @@ _CODEC_MAX = int(max(Codec))
 # A record is seven lengths and deltas of a byte each when there is nothing in it.
 _RECORD_BYTES_MIN = 7
 
+# The first power of two above the most that librdkafka can be told to put into a batch; the Java
+# client's batches are bounded by their unpacked bytes.
+_RECORDS_MAX = 1 << 20
+
 # How many times larger the unpacked bytes can be at most, by codec. Deflate: 258 bytes in two bits;
 # snappy: 64 in three bytes; LZ4: 255 a byte of length; zstd: a block of 128 KiB in four bytes.
 _EXPANSION_MAX = {
@@ -63,7 +72,7 @@ _EXPANSION_MAX = {
 _EXPANSION_BY_CODEC = tuple(_EXPANSION_MAX[codec] for codec in sorted(Codec))
 # The length of the smallest message of any format: less is damage, not the start of a batch.
 _MESSAGE_LENGTH_MIN = 14
-_FORBIDDEN_ATTRIBUTES = CONTROL_MASK | TIMESTAMP_TYPE_MASK
+_FORBIDDEN_ATTRIBUTES = CONTROL_MASK | TIMESTAMP_TYPE_MASK | DELETE_HORIZON_MASK
 _unpack_header = HEADER.unpack_from
 
 
@@ -104,7 +113,7 @@ def validate_for_append(buffer: BytesLike, *, size_max: int) -> BatchHeader:
         and not attributes & _FORBIDDEN_ATTRIBUTES
         and base_offset == 0
         and record_count == last_offset_delta + 1
-        and record_count > 0
+        and 0 < record_count <= _RECORDS_MAX
         and record_count * _RECORD_BYTES_MIN
         <= (buffer_bytes - BATCH_HEADER_BYTES) * _EXPANSION_BY_CODEC[attributes & COMPRESSION_MASK]
         and (producer_id < 0 or base_sequence >= 0)
@@ -180,8 +189,15 @@ def _explain_fields(header: BatchHeader) -> CorruptRecordError:
     packed_bytes = header.size_bytes - BATCH_HEADER_BYTES
     if header.record_count * _RECORD_BYTES_MIN > packed_bytes * _EXPANSION_BY_CODEC[header.codec]:
         return _invalid(f"{header.record_count} records cannot be in {packed_bytes} bytes")
+    if header.record_count > _RECORDS_MAX:
+        return CorruptRecordError(
+            f"the batch has {header.record_count} records, at most {_RECORDS_MAX} are allowed",
+            ErrorCode.MESSAGE_TOO_LARGE,
+        )
     if header.is_control:
         return _invalid("clients may not write control batches")
+    if header.attributes & DELETE_HORIZON_MASK:
+        return _invalid("only compaction may set a delete horizon")
     if header.has_producer_id and header.base_sequence < 0:
         return _invalid(
             f"producer {header.producer_id} sent the sequence number {header.base_sequence}"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.base.errors import MalformedMessageError
+from headwater.base.errors import ErrorCode, MalformedMessageError
 from headwater.delivery.broker.formats.envelope import encode_value
 from headwater.delivery.broker.formats.records import TransactionLogValue
 from headwater.delivery.broker.transactions.records import (
@@ -50,6 +50,8 @@ def test_there_and_back(transaction: Transaction, server_version: int) -> None:
         transaction = replace(
             transaction, previous_producer_id=-1, next_producer_id=-1, client_version=0
         )
+    if transaction.state is TransactionState.PREPARE_EPOCH_FENCE:
+        transaction = replace(transaction, state=TransactionState.ONGOING)
     assert decode_transaction(entry.key, entry.value) == transaction
     assert transaction_tombstone(transaction.transactional_id) == (entry.key, None)
 
@@ -63,6 +65,33 @@ def test_what_cannot_be_read() -> None:
     with pytest.raises(MalformedMessageError):
         decode_transaction(key, b"\0\1")
     assert decode_transaction(b"\0\7", strange) is None, "another kind of key"
+
+
+def test_a_producer_that_another_broker_was_fencing(world: World) -> None:
+    """Its transaction is open, and the next producer of the id aborts it."""
+    me = world.init()
+    world.send(me)
+    current = world.transactions.get("x")
+    assert current is not None
+    fencing = replace(
+        current,
+        state=TransactionState.PREPARE_EPOCH_FENCE,
+        producer_epoch=current.producer_epoch + 1,
+    )
+    world.transactions._log.append("x", [transaction_entry(fencing, server_version=2)])
+    world.settle()
+    world.crash()
+
+    assert world.state() == "Ongoing"
+    assert world.end(me, commit=True)[0] is ErrorCode.PRODUCER_FENCED
+    new = world.init()
+    assert new.producer_epoch > fencing.producer_epoch
+    assert (world.committed("t0"), world.open_in("t0")) == ([], 0)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
 
 
 def test_a_record_that_cannot_be_read_stops_no_start(caplog: pytest.LogCaptureFixture) -> None:

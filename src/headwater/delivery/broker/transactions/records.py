@@ -85,6 +85,9 @@ def decode_transaction(key: bytes, value: bytes) -> Transaction | None:
     except ValueError as error:
         message = f"a transaction cannot be in state {stored.transaction_status}"
         raise MalformedMessageError(message) from error
+    if state is TransactionState.PREPARE_EPOCH_FENCE:
+        # Its epoch has grown, which fences the producer; the transaction itself is still open.
+        state = TransactionState.ONGOING
     return Transaction(
         transactional_id=decode_key(TransactionLogKey, key).transactional_id,
         producer_id=stored.producer_id,

@@ -11,7 +11,8 @@ which.
 
     Dead: expired, a tombstone is written.
     PrepareEpochFence: in Kafka the moment between the decision to fence a producer and the record
-    of it; here the decision is the record, so that it is a name for others' records only.
+    of it; here the decision is the record. Where another's record says so, the transaction is taken
+    for Ongoing: its producer is fenced by the epoch, and it is aborted in time or by the next one.
 """
 
 from enum import IntEnum
