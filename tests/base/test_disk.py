@@ -19,6 +19,7 @@ from headwater.base.disk import (
     RealFile,
     lock_holder,
     may_pass,
+    read_device_file,
     read_file,
     replace_file,
     sync_names,
@@ -127,6 +128,27 @@ class TestRealDisk:
 
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(descriptor)
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="O_DIRECT is Linux's")
+    def test_a_file_system_that_cannot_read_past_the_cache_is_read_as_it_is(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "a").write_bytes(b"x" * 5000)
+
+        def refuse_reading(*_: object) -> int:
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+        def refuse_flags(descriptor: int, command: int, argument: int = 0) -> int:
+            if command == fcntl.F_SETFL:
+                raise OSError(errno.EINVAL, "Invalid argument")
+            return control(descriptor, command, argument)
+
+        control = fcntl.fcntl
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "preadv", refuse_reading)
+            assert read_device_file(RealDisk(), str(tmp_path / "a")) == b"x" * 5000
+            patched.setattr(fcntl, "fcntl", refuse_flags)
+            assert read_device_file(RealDisk(), str(tmp_path / "a")) == b"x" * 5000
 
     def test_a_disk_without_room_says_so(self) -> None:
         full = Path("/dev/full")
@@ -298,6 +320,20 @@ class TestPowerCut:
         again.lock("/d/.lock")
         assert again.crash(0, keep="nothing").list_directory("/d") == []
 
+    def test_a_killed_process_leaves_the_page_cache_to_the_next(self, disk: MemoryDisk) -> None:
+        replace_file(disk, "/d/a", b"safe")
+        file = disk.open("/d/a")
+        file.append([b"cached"])
+        disk.lock("/d/.lock")
+        found = disk.after_kill()
+        file.append([b"later"])
+        file.sync()
+
+        assert read_file(found, "/d/a") == b"safecached"
+        found.lock("/d/.lock")
+        assert read_file(found.crash(0, keep="nothing"), "/d/a") == b"safe"
+        assert read_file(disk.crash(0, keep="nothing"), "/d/a") == b"safecachedlater"
+
 
 class TestFaults:
     def test_operations_are_counted_and_traced(self, disk: MemoryDisk) -> None:
@@ -353,19 +389,64 @@ class TestFaults:
         disk.fail_at(disk.operations + 1, OSError(errno.EIO, "broken"))
         with pytest.raises(OSError, match="broken"):
             file.sync()
-        file.sync()
+        disk = disk.restart()
+        disk.open("/d/a").sync()
 
+        assert read_file(disk, "/d/a") == b"lost", "the page cache still has it"
+        assert read_device_file(disk, "/d/a") == bytes(4)
         assert read_file(disk.crash(0, keep="nothing"), "/d/a") == b""
 
-    def test_no_directory_sync_helps_after_one_that_failed(self, disk: MemoryDisk) -> None:
+    def test_what_follows_lost_bytes_becomes_durable_without_them(self, disk: MemoryDisk) -> None:
+        replace_file(disk, "/d/a", b"safe")
+        file = disk.open("/d/a")
+        file.append([b"lost"])
+        disk.fail_at(disk.operations + 1, OSError(errno.EIO, "broken"))
+        with pytest.raises(OSError, match="broken"):
+            file.sync()
+        file.append([b"later"])
+        file.sync()
+
+        assert read_file(disk, "/d/a") == b"safelostlater"
+        assert read_file(disk.crash(0, keep="nothing"), "/d/a") == b"safe\0\0\0\0later"
+
+    def test_what_is_cut_off_and_appended_anew_becomes_durable(self, disk: MemoryDisk) -> None:
+        replace_file(disk, "/d/a", b"safe")
+        file = disk.open("/d/a")
+        file.append([b"lost"])
+        disk.fail_at(disk.operations + 1, OSError(errno.EIO, "broken"))
+        with pytest.raises(OSError, match="broken"):
+            file.sync()
+        file.truncate(4)
+        file.append([b"kept"])
+        file.sync()
+
+        assert read_file(disk.crash(0, keep="nothing"), "/d/a") == b"safekept"
+
+    def test_a_power_cut_may_show_what_a_failed_sync_has_written(self, disk: MemoryDisk) -> None:
+        replace_file(disk, "/d/a", b"safe")
+        file = disk.open("/d/a")
+        file.append([b"lost"])
+        disk.fail_at(disk.operations + 1, OSError(errno.EIO, "broken"))
+        with pytest.raises(OSError, match="broken"):
+            file.sync()
+
+        assert {read_file(disk.crash(seed), "/d/a") for seed in SEEDS} >= {b"safe", b"safelost"}
+
+    def test_after_a_failed_directory_sync_nothing_can_be_changed(self, disk: MemoryDisk) -> None:
         disk.open("/d/a", create=True)
         disk.fail_at(disk.operations + 1, OSError(errno.ENOSPC, "full"))
         with pytest.raises(OSError, match="full") as refused:
             sync_names(disk, "/d")
-        disk.sync_directory("/d")
-
         assert not may_pass(refused.value), "a failed sync is never harmless"
-        assert disk.crash(0, keep="nothing").list_directory("/d") == []
+        disk = disk.restart()
+        with pytest.raises(OSError, match="Read-only file system"):
+            disk.sync_directory("/d")
+        with pytest.raises(OSError, match="Read-only file system"):
+            disk.open("/d/a").append([b"more"])
+
+        disk = disk.crash(0, keep="nothing")
+        assert disk.list_directory("/d") == []
+        replace_file(disk, "/d/a", b"as usual")
 
     def test_a_sync_may_lie(self, disk: MemoryDisk) -> None:
         asked: list[Operation] = []

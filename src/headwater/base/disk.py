@@ -10,6 +10,12 @@ The contract that every implementation keeps, and that the log relies on:
 * ``rename`` replaces its target atomically.
 * A failed ``append`` may leave a part of its bytes behind; the caller truncates.
 * ``sync`` may be called from another thread than the one that appends.
+* After a failed ``sync`` the file shows bytes that will never be durable, to later processes too:
+  Linux keeps the pages, marks them clean, and the next sync has nothing to write. Writing the same
+  bytes again in place does not help on ext4, where the blocks stay marked as never written. Only
+  ``Disk.open_on_device`` tells; what is cut off and appended anew becomes durable as usual.
+* After a failed ``Disk.sync_directory`` the file system refuses every change until it is mounted
+  anew: names belong to its journal.
 """
 
 import contextlib
@@ -22,6 +28,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from headwater.base.direct_reader import DirectReader
 from headwater.base.errors import HeadwaterError
 
 Buffer = bytes | bytearray | memoryview
@@ -80,6 +87,13 @@ class Disk(Protocol):
 
     def open_for_reading(self, path: str) -> File:
         """Open for reading only; the descriptor stays valid after the name is removed."""
+        ...
+
+    def open_on_device(self, path: str) -> File:
+        """Open for reading what the device holds, which a failed sync may have kept from it.
+
+        What is dirty in the page cache is written out before it is read.
+        """
         ...
 
     def exists(self, path: str) -> bool:
@@ -204,6 +218,15 @@ def read_file(disk: Disk, path: str) -> bytes:
         file.close()
 
 
+def read_device_file(disk: Disk, path: str) -> bytes:
+    """Return the whole content of a file as the device holds it."""
+    file = disk.open_on_device(path)
+    try:
+        return file.read(file.size(), 0)
+    finally:
+        file.close()
+
+
 if sys.platform == "darwin":
 
     def sync_descriptor(descriptor: int) -> None:
@@ -300,6 +323,44 @@ class RealFile:
         self.close()
 
 
+class DeviceFile(RealFile):
+    """A file that is read past the page cache, where the file system can do that.
+
+    Where it refuses O_DIRECT, the pages are dropped from the cache before they are read, which the
+    kernel does for pages that no other process has mapped. Systems other than Linux offer neither:
+    there the file is read as it is.
+    """
+
+    __slots__ = ("_direct",)
+
+    def __init__(self, path: str) -> None:
+        """Open for reading only."""
+        super().__init__(path, os.O_RDONLY)
+        self._direct: DirectReader | None = None
+        if sys.platform == "linux":
+            try:
+                self._direct = DirectReader(self._descriptor)
+            except OSError:
+                self._drop_pages()
+
+    def _drop_pages(self) -> None:
+        os.fdatasync(self._descriptor)
+        os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def read(self, size: int, position: int) -> bytes:
+        """Return up to ``size`` bytes at ``position``."""
+        if self._direct is not None and self._descriptor >= 0:
+            try:
+                return self._direct.read(size, position)
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                self._direct.stop()
+                self._direct = None
+                self._drop_pages()
+        return super().read(size, position)
+
+
 class RealDisk:
     """The operating system's files."""
 
@@ -311,6 +372,10 @@ class RealDisk:
     def open_for_reading(self, path: str) -> RealFile:
         """Open for reading only."""
         return RealFile(path, os.O_RDONLY)
+
+    def open_on_device(self, path: str) -> DeviceFile:
+        """Open for reading what the device holds."""
+        return DeviceFile(path)
 
     def exists(self, path: str) -> bool:
         """Tell whether the name is taken."""

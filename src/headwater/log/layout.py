@@ -20,13 +20,21 @@ logger = logging.getLogger(__name__)
 
 
 def make_directory(disk: Disk, path: str) -> None:
-    """Create a directory and those above it, durably."""
-    if disk.exists(path):
-        return
+    """Create a directory and those above it, durably.
+
+    One that exists may be the work of a process that ended before it could sync the name.
+    """
     parent = parent_directory(path)
-    make_directory(disk, parent)
-    disk.make_directory(path)
-    sync_names(disk, parent)
+    if not disk.exists(path):
+        if not disk.exists(parent):
+            make_directory(disk, parent)
+        disk.make_directory(path)
+    try:
+        sync_names(disk, parent)
+    except OSError as error:
+        # A parent that we may not even open is not ours: the name was there before us.
+        if not isinstance(error.__cause__, PermissionError):
+            raise
 
 
 def check_layout(disk: Disk, data_directory: str) -> int | None:

@@ -12,9 +12,10 @@ The payload is ``{"number": N, "change": NAME, ...}``. Numbers count up without 
 entry is always a whole image (``"change": "image"``); when the entries behind it have outgrown it,
 the file is replaced, atomically, by one with a fresh image and nothing behind it.
 
-A tail that is no whole entry is a write that was under way when the power went: nobody was told of
-it, and it is cut off. Anything else that is wrong is damage, and a start is refused rather than
-topics forgotten: see ``ManifestDamagedError``.
+The file is read as the device holds it: the page cache may show entries whose sync has failed. A
+tail that is no whole entry is a write that failed, or was under way when the power went: nobody was
+told of it, and it is cut off. Anything else that is wrong is damage, and a start is refused rather
+than topics forgotten: see ``ManifestDamagedError``.
 
 Changing the format:
 
@@ -35,7 +36,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from headwater.base.chance import Chance, random_uuid
-from headwater.base.disk import Disk, may_pass, read_file, replace_file
+from headwater.base.disk import Disk, may_pass, read_device_file, replace_file
 from headwater.base.errors import HeadwaterError, StorageError
 from headwater.base.record.crc import crc32c
 from headwater.base.uuids import uuid_from_text, uuid_to_text
@@ -323,7 +324,7 @@ class Manifest:
             replace_file(disk, path, entry)
             self._file = disk.open(path)
             return
-        content = read_file(disk, path)
+        content = read_device_file(disk, path)
         end = self._replay(content)
         self._file = disk.open(path)
         if end < len(content):

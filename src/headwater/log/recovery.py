@@ -6,10 +6,15 @@ writes, and whatever it returns is durable.
 After a clean stop everything is believed: the end is found from the last index entry on.
 
 After any other end only what lies below the recovery point is, and of the indexes only the entries
-below it. From there every batch is checked: its size and magic, its checksum, that offsets grow
-and that its epoch is one we have had. At the first bad batch the log is cut, and later segments
-are removed. Whether the records inside a batch make sense is not asked: a batch with the right
-checksum is what its producer sent, and it was acknowledged as such.
+below it. Batches are read from the device: the page cache may show bytes whose sync has failed, and
+no later sync writes those. What is cut off where the device has nothing good is gone from the page
+cache too. Of indexes and snapshots the page cache may be believed, because they are replaced by
+files with the same content: such a file is synced before it gets its name.
+
+From the recovery point on every batch is checked: its size and magic, its checksum, that offsets
+grow and that its epoch is one we have had. At the first bad batch the log is cut, and later
+segments are removed. Whether the records inside a batch make sense is not asked: a batch with the
+right checksum is what its producer sent, and it was acknowledged as such.
 
 Offsets may have gaps where compaction was at work, but beyond the recovery point of a topic that
 is not compacted a gap means that something is missing, so the log ends there: what is left is
@@ -442,12 +447,15 @@ class _Search:
             self._snapshots.remove(offset)
 
     def _save_indexes(self, segment: Segment) -> None:
-        for file in segment.save_indexes()[0]:
-            sync_now(file)
-            file.close()
+        """Replace the index files, so that a name never stands for entries that are not durable."""
+        files = Unsynced(self._disk)
+        segment.replace_indexes(files)
+        for item in files.begin(None):
+            sync_now(item)
 
     def _make_durable(self, first: int, epochs: LeaderEpochs) -> None:
-        """Sync all that was looked at: it may have been in the page cache only."""
+        """Sync all that was looked at: the device may have it in a cache of its own."""
+        names = Unsynced(self._disk)
         for segment in self.segments[first:]:
             sync_now(segment.open_appender())
             self._save_indexes(segment)
@@ -455,10 +463,8 @@ class _Search:
             segment.appender = None
         for offset in self._snapshots:
             if offset >= self._expected.recovery_point:
-                snapshot = self._disk.open(self._path(offset_name(offset, SNAPSHOT)))
-                sync_now(snapshot)
-                snapshot.close()
-        names = Unsynced(self._disk)
+                path = self._path(offset_name(offset, SNAPSHOT))
+                names.replace(path, read_file(self._disk, path))
         if not self._metadata_is_good:
             metadata = encode_partition_metadata(self._expected.topic_id)
             names.replace(self._path(PARTITION_METADATA), metadata)

@@ -2,7 +2,8 @@
 
 This file alone decides what a good batch is when nobody vouches for a file: its size and magic, its
 checksum, that offsets grow, that its epoch is one we have had, and that it may follow what came
-before. What becomes of the rest of the file is decided by `recovery`.
+before. It looks at what the device holds: the page cache may show batches that were never written
+there. What becomes of the rest of the file is decided by `recovery`.
 """
 
 from collections.abc import Iterator
@@ -80,7 +81,7 @@ class Scan:
         size = segment.size
         end = start
         interval = self._index_interval_bytes
-        for position, header in good_batches(segment.reader(), start, size):
+        for position, header in good_batches(segment.device_reader(), start, size):
             base_offset = header.base_offset
             last_offset = base_offset + header.last_offset_delta
             if self.next_offset < 0:

@@ -48,6 +48,7 @@ from headwater.log.names import (
     offset_name,
 )
 from headwater.log.txn_index import TXN_ENTRY_BYTES, TxnIndex, TxnIndexEntry
+from headwater.log.unsynced import Unsynced
 
 SCAN_BYTES: Final = 8192
 """One read while walking over headers: twice the usual distance between two index entries."""
@@ -383,11 +384,26 @@ class Segment:
             if content:
                 file.append((content,))
         # Only now: one of them without the others would never be synced.
-        for _, index, _ in indexes:
-            index.saved_entries = len(index)
-            index.file_is_longer = False
+        self._note_indexes_saved()
         created, self._indexes_created = self._indexes_created, False
         return files, created
+
+    def replace_indexes(self, unsynced: Unsynced) -> None:
+        """Write the index files whole; each is synced before it gets its name.
+
+        Raises:
+            OSError: There is no room.
+        """
+        unsynced.replace(self.path(INDEX), self.offset_index.encode(0))
+        unsynced.replace(self.path(TIME_INDEX), self.time_index.encode(0))
+        if self.txn_index or self._disk.exists(self.path(TXN_INDEX)):
+            unsynced.replace(self.path(TXN_INDEX), self.txn_index.encode(0))
+        self._note_indexes_saved()
+
+    def _note_indexes_saved(self) -> None:
+        for index in (self.offset_index, self.time_index, self.txn_index):
+            index.saved_entries = len(index)
+            index.file_is_longer = False
 
     def indexes_saved(self) -> bool:
         """Tell whether nothing would be lost by forgetting the indexes in memory."""
@@ -404,6 +420,10 @@ class Segment:
         if self._reader is None:
             self._reader = self._disk.open_for_reading(self.path(LOG))
         return self._reader
+
+    def device_reader(self) -> File:
+        """Return a handle to read what the device holds; the page cache may show more."""
+        return self._disk.open_on_device(self.path(LOG))
 
     def headers(self, position: int, end: int | None = None) -> Iterator[tuple[int, BatchHeader]]:
         """Walk over the headers from a batch boundary on; see `walk_headers`."""

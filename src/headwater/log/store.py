@@ -31,7 +31,7 @@ from typing import Final, Self
 
 from headwater.base.chance import Chance, random_uuid
 from headwater.base.clock import Clock
-from headwater.base.disk import DirectoryLock, Disk
+from headwater.base.disk import DirectoryLock, Disk, parent_directory, sync_names
 from headwater.base.errors import ErrorCode, HeadwaterError, KafkaError, StorageError
 from headwater.base.settings import BrokerSettings, TopicConfig
 from headwater.log import manifest
@@ -147,8 +147,9 @@ class LogStore:
             chance=chance,
         )
         try:
-            check_layout(disk, data_directory)
-            make_directory(disk, store.directory)
+            if check_layout(disk, data_directory) is None:
+                make_directory(disk, data_directory)
+                make_directory(disk, store.directory)
             store._lock = disk.lock(f"{store.directory}/.lock")
             try:
                 upgrade_layout(disk, data_directory)
@@ -500,6 +501,10 @@ class LogStore:
             clock=self._clock,
         )
         self._open_topics(progress, clean=self.stopped_cleanly)
+        if not self.stopped_cleanly:
+            # The last process may have ended between a new name and the sync of it.
+            for path in (parent_directory(directory), directory):
+                sync_names(disk, path)
 
     def _is_directory(self, name: str) -> bool:
         return self._disk.is_directory(f"{self.directory}/{name}")

@@ -10,8 +10,11 @@ that only some file systems give:
 * A directory has the names a program sees and the durable ones. Creates, renames and removes are a
   queue between the two, which ``sync_directory`` empties. A power cut keeps none of the queue, or
   each of it by a toss of its own. A synced file whose name was not made durable is gone.
-* After a sync that failed, nothing of that file or directory becomes durable any more, although
-  later syncs report success: that is what Linux does, and why a failed sync must end the process.
+* A failed ``File.sync`` drops the bytes that were to be synced. Programs go on reading them from
+  the page cache, also after a restart; later syncs succeed and do not write them. Only
+  ``open_on_device`` and a power cut show that they are gone.
+* After a failed ``sync_directory`` nothing can be changed until the next power cut: names belong to
+  the file system's journal, and a file system that cannot write its journal goes read-only.
 
 Every operation that changes something is numbered from 1 and traced; faults are set by number:
 
@@ -26,10 +29,12 @@ import os
 import random
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass
 from typing import Literal, cast
 
 from headwater.base.disk import AlreadyLockedError, Buffer
+from headwater.testing.memory_nodes import DirectoryNode, FileNode, Node, size_of, survivor
 
 Kind = Literal[
     "create",
@@ -70,48 +75,6 @@ class Operation:
         return f"{self.number:4} {self.kind:14} {self.path} {self.detail}".rstrip()
 
 
-@dataclass(eq=False, slots=True)
-class _FileNode:
-    """A file apart from its names; an ``int`` in the queue truncates, bytes append."""
-
-    cached: bytearray = field(default_factory=bytearray)
-    durable: bytearray = field(default_factory=bytearray)
-    queue: list[bytes | int] = field(default_factory=list)
-    sync_failed: bool = False
-
-
-@dataclass(eq=False, slots=True)
-class _DirectoryNode:
-    """The names in one directory; the queue holds whole operations, each a set of new bindings."""
-
-    cached: "dict[str, _Node]" = field(default_factory=dict)
-    durable: "dict[str, _Node]" = field(default_factory=dict)
-    queue: "list[dict[str, _Node | None]]" = field(default_factory=list)
-    sync_failed: bool = False
-
-    def bind(self, names: "dict[str, _Node | None]") -> None:
-        _bind(self.cached, names)
-        self.queue.append(names)
-
-
-_Node = _FileNode | _DirectoryNode
-
-
-def _bind(entries: dict[str, _Node], names: dict[str, _Node | None]) -> None:
-    """Apply one operation; a node that gets a new name loses any other it had here.
-
-    The second half matters when an earlier rename of the same node was lost: no file system shows
-    one directory twice.
-    """
-    for name, node in names.items():
-        if node is None:
-            entries.pop(name, None)
-            continue
-        for other in [key for key, value in entries.items() if value is node]:
-            del entries[other]
-        entries[name] = node
-
-
 @dataclass(slots=True)
 class _Fault:
     error: BaseException
@@ -121,12 +84,21 @@ class _Fault:
 class MemoryFile:
     """An open file of a ``MemoryDisk``."""
 
-    def __init__(self, disk: "MemoryDisk", path: str, node: _FileNode, *, writable: bool) -> None:
+    def __init__(
+        self,
+        disk: "MemoryDisk",
+        path: str,
+        node: FileNode,
+        *,
+        writable: bool = False,
+        on_device: bool = False,
+    ) -> None:
         """Hold the file itself, so that it outlives its name."""
         self._disk = disk
         self._path = path
         self._node = node
         self._writable = writable
+        self._on_device = on_device
         self._closed = False
 
     @property
@@ -148,8 +120,7 @@ class MemoryFile:
                 at = len(content) // 2 if fault.keep_bytes is None else fault.keep_bytes
                 kept = kept[:at]
             if kept:
-                self._node.cached += kept
-                self._node.queue.append(kept)
+                self._node.append(kept)
             if fault is None and len(kept) < len(content):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
 
@@ -157,7 +128,8 @@ class MemoryFile:
         """Return up to ``size`` bytes at ``position``."""
         self._check(writing=False)
         self._disk.reading(self._path)
-        return bytes(memoryview(self._node.cached)[position : position + size])
+        content = self._node.on_device() if self._on_device else self._node.cached
+        return bytes(memoryview(content)[position : position + size])
 
     def size(self) -> int:
         """Return the length in bytes."""
@@ -168,20 +140,16 @@ class MemoryFile:
         self._check(writing=True)
         with self._disk.operation("truncate", self._path, str(size)) as fault:
             if fault is None:
-                _resize(self._node.cached, size)
-                self._node.queue.append(size)
+                self._node.truncate(size)
 
     def sync(self) -> None:
-        """Make the content durable, unless this sync fails, lies, or follows one that failed."""
+        """Make durable what was written since the last sync, unless this one fails or lies."""
         self._check(writing=False)
         with self._disk.operation("sync", self._path) as fault:
-            node = self._node
             if fault is not None:
-                node.sync_failed = self._disk.sync_has_failed = True
-            elif not node.sync_failed and not self._disk.lies():
-                for change in node.queue:
-                    _change(node.durable, change)
-                node.queue.clear()
+                self._node.fail_sync()
+            elif not self._disk.lies():
+                self._node.sync()
 
     def fileno(self) -> int:
         """Return -1: there is no descriptor to send from."""
@@ -190,18 +158,6 @@ class MemoryFile:
     def close(self) -> None:
         """Refuse everything from now on."""
         self._closed = True
-
-
-def _resize(content: bytearray, size: int) -> None:
-    del content[size:]
-    content += bytes(size - len(content))
-
-
-def _change(content: bytearray, change: bytes | int) -> None:
-    if isinstance(change, int):
-        _resize(content, change)
-    else:
-        content += change
 
 
 class _Attempt:
@@ -233,7 +189,7 @@ class MemoryDisk:
             as if all were well and makes nothing durable. It runs inside the call, so it can look
             at the stack to see who asked.
         on_read: Called with the path before every read; may raise.
-        sync_has_failed: Whether any did: only a power cut shows what the disk holds since then.
+        read_only: Whether the sync of a directory has failed, so that every change is refused.
         after_operation: Called when an operation has happened or failed, to look at the disk.
     """
 
@@ -244,8 +200,8 @@ class MemoryDisk:
         self.lie: Callable[[Operation], bool] | None = None
         self.on_read: Callable[[str], None] | None = None
         self.after_operation: Callable[[Operation], None] | None = None
-        self.sync_has_failed = False
-        self._root = _DirectoryNode()
+        self.read_only = False
+        self._root = DirectoryNode()
         self._faults: dict[int, _Fault] = {}
         self._cut_at: tuple[int, bool] | None = None
         self._powered = True
@@ -260,14 +216,18 @@ class MemoryDisk:
         node = parent.cached.get(name)
         if node is None and create:
             with self.operation("create", path) as fault:
-                node = _FileNode()
+                node = FileNode()
                 if fault is None:
                     parent.bind({name: node})
         return MemoryFile(self, path, self._as_file(path, node), writable=True)
 
     def open_for_reading(self, path: str) -> MemoryFile:
         """Open for reading only."""
-        return MemoryFile(self, path, self._as_file(path, self._find(path)), writable=False)
+        return MemoryFile(self, path, self._as_file(path, self._find(path)))
+
+    def open_on_device(self, path: str) -> MemoryFile:
+        """Open for reading what the device holds."""
+        return MemoryFile(self, path, self._as_file(path, self._find(path)), on_device=True)
 
     def exists(self, path: str) -> bool:
         """Tell whether the name is taken."""
@@ -279,18 +239,18 @@ class MemoryDisk:
 
     def is_directory(self, path: str) -> bool:
         """Tell whether the name is a directory."""
-        return isinstance(self._find(path), _DirectoryNode)
+        return isinstance(self._find(path), DirectoryNode)
 
     def make_directory(self, path: str) -> None:
         """Create one directory."""
         parent, name = self._parent(path)
-        if isinstance(parent.cached.get(name), _DirectoryNode):
+        if isinstance(parent.cached.get(name), DirectoryNode):
             return
         if name in parent.cached:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         with self.operation("make_directory", path) as fault:
             if fault is None:
-                parent.bind({name: _DirectoryNode()})
+                parent.bind({name: DirectoryNode()})
 
     def rename(self, source: str, target: str) -> None:
         """Rename atomically; between two directories each side is made durable by itself."""
@@ -331,14 +291,13 @@ class MemoryDisk:
                 parent.bind({name: None})
 
     def sync_directory(self, path: str) -> None:
-        """Make the names durable, unless this sync fails, lies, or follows one that failed."""
+        """Make the names durable, unless this sync fails or lies."""
         node = self._directory(path)
         with self.operation("sync_directory", path) as fault:
             if fault is not None:
-                node.sync_failed = self.sync_has_failed = True
-            elif not node.sync_failed and not self.lies():
-                node.durable = dict(node.cached)
-                node.queue.clear()
+                self.read_only = True
+            elif not self.lies():
+                node.sync()
 
     def free_bytes(self, path: str) -> int:
         """Return the rest of the capacity, a tebibyte where none is set."""
@@ -407,7 +366,14 @@ class MemoryDisk:
         """Return what would be found if the power went now; this disk goes on."""
         found = MemoryDisk(capacity_bytes=self.capacity_bytes)
         dice = random.Random(seed) if keep == "some" else None  # noqa: S311 - replayable by design
-        found._root = cast("_DirectoryNode", _survivor(self._root, dice, {}))
+        found._root = cast("DirectoryNode", survivor(self._root, dice, {}))
+        return found
+
+    def after_kill(self) -> "MemoryDisk":
+        """Return what the next process would find if this one was killed now; this disk goes on."""
+        found = MemoryDisk(capacity_bytes=self.capacity_bytes)
+        found._root = deepcopy(self._root)
+        found.read_only = self.read_only
         return found
 
     def restart(self) -> "MemoryDisk":
@@ -417,7 +383,7 @@ class MemoryDisk:
         """
         found = MemoryDisk(capacity_bytes=self.capacity_bytes)
         found._root = self._root
-        found.trace, found.sync_has_failed = self.trace, self.sync_has_failed
+        found.trace, found.read_only = self.trace, self.read_only
         found.lie, found.on_read = self.lie, self.on_read
         found.after_operation = self.after_operation
         found._faults, found._cut_at, found._powered = self._faults, self._cut_at, self._powered
@@ -426,7 +392,7 @@ class MemoryDisk:
 
     def used_bytes(self) -> int:
         """Return the size of all files that have a name."""
-        return _size(self._root)
+        return size_of(self._root)
 
     # What files and attempts ask of the disk they belong to.
 
@@ -435,6 +401,7 @@ class MemoryDisk:
         self._guard.acquire()
         try:
             self._check_power()
+            self._check_writable(path)
             operation = Operation(len(self.trace) + 1, kind, path, detail)
             self.trace.append(operation)
             if self._cut_at == (operation.number, False):
@@ -474,32 +441,36 @@ class MemoryDisk:
         if not self._powered:
             raise PowerCut
 
-    def _find(self, path: str) -> _Node | None:
+    def _check_writable(self, path: str) -> None:
+        if self.read_only:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+    def _find(self, path: str) -> Node | None:
         self._check_power()
-        node: _Node | None = self._root
+        node: Node | None = self._root
         for name in filter(None, path.split("/")):
-            if not isinstance(node, _DirectoryNode):
+            if not isinstance(node, DirectoryNode):
                 return None
             node = node.cached.get(name)
         return node
 
-    def _directory(self, path: str) -> _DirectoryNode:
+    def _directory(self, path: str) -> DirectoryNode:
         node = self._find(path)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        if not isinstance(node, _DirectoryNode):
+        if not isinstance(node, DirectoryNode):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
         return node
 
-    def _parent(self, path: str) -> tuple[_DirectoryNode, str]:
+    def _parent(self, path: str) -> tuple[DirectoryNode, str]:
         parent, _, name = path.rpartition("/")
         return self._directory(parent), name
 
     @staticmethod
-    def _as_file(path: str, node: _Node | None) -> _FileNode:
+    def _as_file(path: str, node: Node | None) -> FileNode:
         if node is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        if isinstance(node, _DirectoryNode):
+        if isinstance(node, DirectoryNode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         return node
 
@@ -517,60 +488,12 @@ class MemoryLock:
         self._disk.unlock(self._path)
 
 
-def _check_replaceable(node: _Node, target: _Node | None, path: str) -> None:
+def _check_replaceable(node: Node, target: Node | None, path: str) -> None:
     """Refuse what ``rename(2)`` refuses."""
-    if isinstance(node, _DirectoryNode) and isinstance(target, _FileNode):
+    if isinstance(node, DirectoryNode) and isinstance(target, FileNode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
-    if isinstance(target, _DirectoryNode) and target is not node:
-        if isinstance(node, _FileNode):
+    if isinstance(target, DirectoryNode) and target is not node:
+        if isinstance(node, FileNode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         if target.cached:
             raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
-
-
-def _size(node: _Node) -> int:
-    if isinstance(node, _FileNode):
-        return len(node.cached)
-    return sum(_size(child) for child in node.cached.values())
-
-
-def _survivor(node: _Node, dice: random.Random | None, known: dict[int, _Node]) -> _Node:
-    """Return what a power cut leaves of a file or directory, without dice only what was synced."""
-    found = known.get(id(node))
-    if found is None:
-        if isinstance(node, _FileNode):
-            content = _surviving_content(node, dice)
-            found = _FileNode(cached=content, durable=bytearray(content))
-        else:
-            names = dict(node.durable)
-            for operation in node.queue:
-                if dice is not None and dice.random() < 0.5:
-                    _bind(names, operation)
-            # Sorted, so that a seed gives the same result whatever the history of the names was.
-            survivors = {name: _survivor(names[name], dice, known) for name in sorted(names)}
-            found = _DirectoryNode(cached=survivors, durable=dict(survivors))
-        known[id(node)] = found
-    return found
-
-
-def _surviving_content(node: _FileNode, dice: random.Random | None) -> bytearray:
-    content = bytearray(node.durable)
-    if dice is None or not node.queue:
-        return content
-    whole = dice.randint(0, len(node.queue))
-    safe = len(content)
-    for change in node.queue[:whole]:
-        _change(content, change)
-        safe = min(safe, len(content))
-    if whole < len(node.queue):
-        torn = node.queue[whole]
-        if isinstance(torn, bytes):
-            content += torn[: dice.randint(0, len(torn))]
-    # Blocks of one write reach the platter in any order: what lies between the durable end and the
-    # end of the file may be missing (zeros) or half written.
-    if len(content) > safe and dice.random() < 0.4:
-        start = dice.randint(safe, len(content) - 1)
-        end = len(content) if dice.random() < 0.7 else dice.randint(start + 1, len(content))
-        zeros = dice.random() < 0.5
-        content[start:end] = bytes(end - start) if zeros else dice.randbytes(end - start)
-    return content

@@ -159,6 +159,10 @@ class TracedDisk:
         """Open for reading only: the file of the disk beneath, which can be sent from."""
         return self._disk.open_for_reading(path)
 
+    def open_on_device(self, path: str) -> File:
+        """Open for reading what the device holds."""
+        return self._disk.open_on_device(path)
+
     def exists(self, path: str) -> bool:
         """Tell whether the name is taken."""
         return self._disk.exists(path)

@@ -1,6 +1,6 @@
 """The command line of the campaign: ``make crash-log ROUNDS=200 SEED=1``.
 
-A round is one fault at each of 125 operations; sixteen rounds are all faults at all operations, and
+A round is one fault at each of 120 operations; 25 rounds are all faults at all operations, and
 then the next seed follows. The last line of standard output is one JSON object. It ends with 1 when
 a promise was broken, and shows how to see it again.
 """
@@ -15,7 +15,7 @@ from tests.crash.log.campaign import FAULTS, count_operations, run
 from tests.crash.log.ledger import Broken
 from tests.crash.log.workload import OPERATIONS_MAX
 
-STEP = 125
+STEP = 120
 
 
 def main() -> int:

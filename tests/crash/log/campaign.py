@@ -5,8 +5,11 @@ operation and a seed give the same run, and a failure names the command that rep
 
     crash    the power goes right after operation N; nothing that was not synced survives
     tear     the same; some of it survives, torn and garbled
+    kill     the process ends right after operation N; the next one starts on the same page cache,
+             and the power goes before or after that one has acknowledged more
     full     operation N finds no room (an append writes a part); the process goes on
-    broken   operation N fails for good (an append writes a part, a sync is lost)
+    broken   operation N fails for good (an append writes a part, a sync loses what it should have
+             written); the next process starts after a power cut, or as after "kill"
 """
 
 import errno
@@ -15,16 +18,26 @@ from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from typing import Literal, get_args
 
-from headwater.base.errors import ErrorCode, KafkaError
+from headwater.base.disk import read_file
+from headwater.base.errors import ErrorCode, KafkaError, StorageError
 from headwater.base.record.batch import parse_header
 from headwater.log import manifest
+from headwater.log.names import TEMPORARY
 from headwater.log.partition import PartitionLog
 from headwater.testing.manual_clock import ManualClock
 from headwater.testing.memory_disk import Keep, MemoryDisk, Operation
 from tests.crash.log.ledger import Broken, Ledger
-from tests.crash.log.workload import DATA, DURABLE, OPERATIONS_MAX, Life, StoppedError, open_store
+from tests.crash.log.workload import (
+    DATA,
+    DURABLE,
+    OPERATIONS_MAX,
+    Life,
+    StoppedError,
+    new_disk,
+    open_store,
+)
 
-Fault = Literal["crash", "tear", "full", "broken"]
+Fault = Literal["crash", "tear", "kill", "full", "broken"]
 FAULTS: tuple[Fault, ...] = get_args(Fault)
 TEARS = 2
 """Seeds per operation: each keeps other parts of what was not synced."""
@@ -51,19 +64,17 @@ def small_journal() -> Iterator[None]:
 
 def count_operations(seed: int = 0) -> int:
     """Return how many operations the workload has when nothing goes wrong."""
-    disk = MemoryDisk()
+    disk = new_disk()
     with small_journal():
         Life(disk, Ledger(), seed).run()
     return disk.operations
 
 
-def power_cuts(
-    fault: Fault, operations: Container[int], seed: int, *, lie: Lie | None = None
-) -> None:
-    """Live the workload once, and judge what a power cut after each operation would leave.
+def ends(fault: Fault, operations: Container[int], seed: int, *, lie: Lie | None = None) -> None:
+    """Live the workload once, and judge what an end after each operation would leave.
 
     Args:
-        fault: "crash" or "tear".
+        fault: "crash", "tear" or "kill".
         operations: After which ones to judge.
         seed: Decides all that is left to chance.
         lie: Which syncs only pretend, before and after the cut.
@@ -71,7 +82,7 @@ def power_cuts(
     Raises:
         Broken: The first promise that was not kept, and how to see it again.
     """
-    disk = MemoryDisk()
+    disk = new_disk()
     ledger = Ledger()
     life = Life(disk, ledger, seed)
 
@@ -82,10 +93,17 @@ def power_cuts(
         if operation.number not in operations:
             return
         syncing, Life.syncing = Life.syncing, ""
-        for round_ in range(1 if fault == "crash" else TEARS):
-            dice = (seed * OPERATIONS_MAX + operation.number) * 10 + round_
-            found = life.disk.after_power_cut(dice, keep="nothing" if fault == "crash" else "some")
-            with explained(fault, operation, seed):
+        with explained(fault, operation, seed):
+            if fault == "kill":
+                dice = (seed * OPERATIONS_MAX + operation.number) * 10
+                judge_cached(life.disk, ledger, life.clock, dice, lie)
+                rounds = 0
+            else:
+                rounds = 1 if fault == "crash" else TEARS
+            for round_ in range(rounds):
+                dice = (seed * OPERATIONS_MAX + operation.number) * 10 + round_
+                keep: Keep = "nothing" if fault == "crash" else "some"
+                found = life.disk.after_power_cut(dice, keep=keep)
                 judge(found, ledger, life.clock, dice, lie)
         Life.syncing = syncing
 
@@ -105,7 +123,7 @@ def failure(fault: Fault, number: int, seed: int) -> None:
         Broken: The first promise that was not kept, and how to see it again.
     """
     code = errno.ENOSPC if fault == "full" else errno.EIO
-    disk = MemoryDisk()
+    disk = new_disk()
     disk.fail_at(number, OSError(code, os.strerror(code)))
     ledger = Ledger(was_full=fault == "full")
     life = Life(disk, ledger, seed)
@@ -125,8 +143,10 @@ def failure(fault: Fault, number: int, seed: int) -> None:
             dice = (seed * OPERATIONS_MAX + number) * 10
             for keep in get_args(Keep):
                 judge(life.disk.after_power_cut(dice, keep=keep), ledger, life.clock, dice)
-            if not life.disk.sync_has_failed:
-                judge(life.disk.restart(), ledger, life.clock, dice)
+            if life.disk.read_only:
+                expect_refusal(life.disk.after_kill(), life.clock)
+            else:
+                judge_cached(life.disk, ledger, life.clock, dice)
 
 
 def run(fault: Fault, operations: range, seed: int) -> None:
@@ -135,17 +155,48 @@ def run(fault: Fault, operations: range, seed: int) -> None:
     Raises:
         Broken: The first promise that was not kept, and how to see it again.
     """
-    if fault in {"crash", "tear"}:
-        power_cuts(fault, operations, seed)
+    if fault in {"crash", "tear", "kill"}:
+        ends(fault, operations, seed)
     else:
         for number in operations:
             failure(fault, number, seed)
 
 
-def judge(
+def judge_cached(
     disk: MemoryDisk, ledger: Ledger, clock: ManualClock, seed: int, lie: Lie | None = None
 ) -> None:
-    """Open what was left, hold it to its promises, cut the power again, and live on.
+    """Judge a start on the same page cache; the power goes right after it, or later."""
+    for cut_at_once in (True, False):
+        judge(disk.after_kill(), ledger, clock, seed, lie, cut_at_once=cut_at_once)
+
+
+def expect_refusal(disk: MemoryDisk, clock: ManualClock) -> None:
+    """A file system that takes no changes lets no process start."""
+    try:
+        open_store(disk, clock, AFTERWARDS)
+    except StorageError:
+        return
+    raise Broken("a start on a read-only file system was not refused")
+
+
+def judge(
+    disk: MemoryDisk,
+    ledger: Ledger,
+    clock: ManualClock,
+    seed: int,
+    lie: Lie | None = None,
+    *,
+    cut_at_once: bool = True,
+) -> None:
+    """Open what was left, hold it to its promises, cut the power, and live on.
+
+    Args:
+        disk: What was left.
+        ledger: What was promised before.
+        clock: What time it is.
+        seed: Decides all that is left to chance.
+        lie: Which syncs only pretend.
+        cut_at_once: Whether the power goes before the store is used, too.
 
     Raises:
         Broken: A promise was not kept.
@@ -154,7 +205,8 @@ def judge(
     life = Life(disk, ledger.copy(), seed)
     life.clock = ManualClock(clock.now_ms(), clock.monotonic_ms())
     start(life, AFTERWARDS + seed)
-    cut(life, 2 * AFTERWARDS + seed, lie)
+    if cut_at_once:
+        cut(life, 2 * AFTERWARDS + seed, lie)
     live_on(life)
     cut(life, 3 * AFTERWARDS + seed, lie)
 
@@ -163,7 +215,27 @@ def start(life: Life, seed: int) -> None:
     """Open the store and check it; what it shows is a promise from then on."""
     life.ledger.check_files(life.disk, f"{DATA}/log")
     life.store = open_store(life.disk, life.clock, seed)
+    if life.disk.lie is None and not life.store.stopped_cleanly:
+        expect_durable(life.disk)
     life.take_stock()
+
+
+def expect_durable(disk: MemoryDisk) -> None:
+    """Whatever is there after a recovery, and later starts believe, survives a power cut."""
+    durable = _contents(disk.after_power_cut(0, keep="nothing"))
+    lost = [
+        path
+        for path, content in _contents(disk).items()
+        if durable.get(path) != content and not path.endswith(TEMPORARY)
+    ]
+    expect(not lost, f"a start has not made durable: {lost}")
+
+
+def _contents(disk: MemoryDisk, path: str = DATA) -> dict[str, bytes]:
+    if not disk.is_directory(path):
+        return {path: read_file(disk, path)}
+    names = disk.list_directory(path)
+    return {k: v for name in names for k, v in _contents(disk, f"{path}/{name}").items()}
 
 
 def cut(life: Life, seed: int, lie: Lie | None) -> None:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from headwater.testing.memory_disk import MemoryDisk, Operation
-from tests.crash.log.campaign import FAULTS, Fault, count_operations, power_cuts, run
+from headwater.testing.memory_disk import Operation
+from tests.crash.log.campaign import FAULTS, Fault, count_operations, ends, run
 from tests.crash.log.ledger import Broken, Ledger
-from tests.crash.log.workload import OPERATIONS_MAX, Life
+from tests.crash.log.workload import OPERATIONS_MAX, Life, new_disk
 
 SEED = int(os.environ.get("HEADWATER_CRASH_SEED", "0"))
 STEP = 140
@@ -35,11 +35,11 @@ def test_every_promise_is_kept(fault: Fault, first: int) -> None:
 
 
 def test_the_life_is_long_enough_and_no_longer() -> None:
-    assert 450 < count_operations(SEED) <= OPERATIONS_MAX
+    assert 480 < count_operations(SEED) <= OPERATIONS_MAX
 
 
 def test_the_life_sees_every_kind_of_operation() -> None:
-    disk = MemoryDisk()
+    disk = new_disk()
     Life(disk, Ledger(), SEED).run()
     kinds = {operation.kind for operation in disk.trace}
 
@@ -57,7 +57,7 @@ def test_the_life_sees_every_kind_of_operation() -> None:
 
 
 def test_a_seed_gives_the_same_life() -> None:
-    first, second = MemoryDisk(), MemoryDisk()
+    first, second = new_disk(), new_disk()
     Life(first, Ledger(), SEED + 1).run()
     Life(second, Ledger(), SEED + 1).run()
 
@@ -69,7 +69,7 @@ def test_a_broken_promise_names_the_command_that_shows_it_again() -> None:
         return operation.path.endswith(".journal")
 
     with pytest.raises(Broken) as broken:
-        power_cuts("crash", range(30, 60), SEED, lie=forget_journal)
+        ends("crash", range(30, 60), SEED, lie=forget_journal)
     command = str(broken.value).partition("replay: ")[2]
     assert command.startswith("python -m tests.crash.log --fault crash --operation ")
     told = subprocess.run(

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from headwater.testing.memory_disk import MemoryDisk, Operation
-from tests.crash.log.campaign import power_cuts, small_journal
+from headwater.testing.memory_disk import Operation
+from tests.crash.log.campaign import ends, small_journal
 from tests.crash.log.ledger import Ledger
 from tests.crash.log.sync_sites import Site, find_all_sites
-from tests.crash.log.workload import Life
+from tests.crash.log.workload import Life, new_disk
 
 SITES = find_all_sites()
 NOT_YET = {
@@ -41,7 +41,7 @@ def operations_behind(site: Site) -> set[int]:
             found.update(range(operation.number, operation.number + NEARBY))
         return False
 
-    disk = MemoryDisk()
+    disk = new_disk()
     disk.lie = note
     with small_journal():
         Life(disk, Ledger(), 0).run()
@@ -53,10 +53,11 @@ def operations_behind(site: Site) -> set[int]:
 )
 def test_a_missing_sync_is_noticed(site: Site) -> None:
     try:
-        power_cuts("crash", range(1, 1_000), 0, lie=site.lies)
+        ends("crash", range(1, 1_000), 0, lie=site.lies)
+        ends("kill", range(1, 1_000), 0, lie=site.lies)
         nearby = operations_behind(site)
         for seed in range(TEAR_SEEDS):
-            power_cuts("tear", nearby or range(1, 1_000), seed, lie=site.lies)
+            ends("tear", nearby or range(1, 1_000), seed, lie=site.lies)
     except Exception:  # noqa: BLE001 - whatever goes wrong, it is noticed
         return
     pytest.fail(f"{site}: without this sync every promise is kept; is it needed?")

@@ -18,6 +18,7 @@ from headwater.base.disk import (
     Disk,
     File,
     parent_directory,
+    read_device_file,
     read_file,
     replace_file,
     sync_names,
@@ -164,6 +165,37 @@ class DiskContract:
         file.sync()
 
         assert file.fileno() >= -1
+
+    def test_reading_what_is_on_the_device(self, disk: Disk, root: str) -> None:
+        """What was written comes out at any place, synced or not, short only at the end."""
+        content = bytes(range(256)) * 40
+        file = disk.open(f"{root}/a", create=True)
+        file.append([content[:5000]])
+        file.sync()
+        file.append([content[5000:]])
+        on_device = disk.open_on_device(f"{root}/a")
+
+        assert on_device.size() == len(content) == 10_240
+        assert on_device.read(10_240, 0) == content
+        assert on_device.read(4096, 4096) == content[4096:8192]
+        assert on_device.read(3, 4095) == content[4095:4098]
+        assert on_device.read(1, 10_239) == content[-1:]
+        assert on_device.read(9_000, 8_000) == content[8_000:]
+        assert on_device.read(10, 10_240) == b""
+        assert on_device.read(10, 99_999) == b""
+        assert read_device_file(disk, f"{root}/a") == content
+        with pytest.raises(OSError, match=r".+"):
+            on_device.append([b"more"])
+        with pytest.raises(FileNotFoundError):
+            disk.open_on_device(f"{root}/b")
+
+    def test_more_on_the_device_than_one_read_takes(self, disk: Disk, root: str) -> None:
+        """The size of a read has no limit."""
+        content = bytes(range(251)) * 40_000
+        file = disk.open(f"{root}/a", create=True)
+        file.append([content])
+
+        assert disk.open_on_device(f"{root}/a").read(len(content), 7) == content[7:]
 
     # Names.
 
