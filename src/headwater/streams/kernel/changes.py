@@ -10,9 +10,10 @@ where the operator that gave the rows has made it. So it holds whatever was done
 side of a union.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from enum import Enum
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -20,7 +21,6 @@ from pyspark.sql import functions as F
 from headwater.streams.kernel.errors import RetractionError, retracted
 from headwater.streams.kernel.operator import VERSION, WEIGHT
 from headwater.streams.time.clocks import FAULT, HIDDEN, hidden_names
-from headwater.streams.time.sources import metadata_of
 
 OP: Final = "op"
 
@@ -50,10 +50,14 @@ def kind_of(frame: DataFrame) -> Kind:
     """Return what rows are.
 
     Raises:
-        RetractionError: They may be taken back, and do not say any more which of them are.
+        RetractionError: They may be taken back, and do not say any more which of them are; or they
+            are those of a table, and some that say that a row is gone may be missing.
     """
-    if OP in frame.columns and frame.schema[OP].metadata.get(_IS_TABLE):
-        return Kind.TABLE
+    if OP in frame.columns:
+        is_table = bool(frame.schema[OP].metadata.get(_IS_TABLE))
+        _check_table(frame, is_known=is_table)
+        if is_table:
+            return Kind.TABLE
     if may_retract(frame):
         for name in (OP, HIDDEN):
             _check_kept(frame, name)
@@ -66,9 +70,90 @@ def kind_of(frame: DataFrame) -> Kind:
 def may_retract(frame: DataFrame) -> bool:
     """Return whether rows may be taken back, whatever was done to their columns since."""
     if not hasattr(frame, "_jdf"):
-        # Spark Connect shows no plan: there, the columns themselves have to say it.
+        # Without a plan the columns themselves have to say it.
         return any(field.metadata.get(_RETRACTS) for field in frame.schema)
-    return any(note[_RETRACTS] for note in metadata_of(frame, HIDDEN, noted=_RETRACTS))
+    notes = [step.notes.get(HIDDEN, {}) for step in _steps(frame)]
+    return any(note.get(_RETRACTS) for note in notes)
+
+
+def _check_table(frame: DataFrame, *, is_known: bool) -> None:
+    """Refuse a table whose `op` was made anew, or whose rows were chosen by anything but the key.
+
+    A row that is deleted has nothing but its key, and one that does not fit any more would be left
+    out instead of being taken back.
+
+    Args:
+        frame: The rows.
+        is_known: Whether `op` says that they are those of a table.
+    """
+    chosen_by: set[str] = set()
+    is_table = False
+    for step in _steps(frame):
+        is_table |= step.makes_table
+        if step.node.nodeName() == "Filter":
+            named = step.node.condition().references().toSeq()
+            columns = [named.apply(number) for number in range(named.size())]
+            chosen_by |= {
+                each.name() for each in columns if not each.metadata().contains(_KEY_PART)
+            }
+    if is_table and not is_known:
+        raise RetractionError(
+            f"the column {OP!r} of a table was made anew, which says what is deleted",
+            hint=f'keep it as it is; to take every change for an event: drop("{OP}")',
+        )
+    if is_table and chosen_by:
+        raise RetractionError(
+            f"rows of a table were chosen by {', '.join(sorted(chosen_by))}: that a row is gone, "
+            "or does not fit any more, would go unnoticed",
+            hint="choose rows of what comes out, or by the primary key alone; an aggregate counts "
+            "some rows by hf.count(F.when(CONDITION, 1))",
+        )
+
+
+class _Step(NamedTuple):
+    """A step of a plan.
+
+    Attributes:
+        node: Its node, an object of the JVM.
+        notes: What it notes at `op` and at the hidden column, by column.
+        makes_table: Whether it makes the `op` of a table.
+    """
+
+    node: Any
+    notes: dict[str, dict[str, Any]]
+    makes_table: bool
+
+
+def _steps(frame: DataFrame) -> Iterator[_Step]:
+    """Return the steps from rows back to their table, or to the operator that gave them.
+
+    Of a union these are the steps of all its sides; Spark itself tells of the first one alone.
+    Spark Connect shows no plan, and there are none.
+    """
+    jvm_frame: Any = getattr(frame, "_jdf", None)
+    waiting = [] if jvm_frame is None else [jvm_frame.queryExecution().analyzed()]
+    while waiting:
+        node = waiting.pop()
+        made = node.expressions()
+        aliases = [
+            each
+            for each in (made.apply(number) for number in range(made.size()))
+            if each.getClass().getSimpleName() == "Alias" and each.name() in {OP, HIDDEN}
+        ]
+        notes = {each.name(): json.loads(each.metadata().json()) for each in aliases}
+        makes_table = any(_makes_table(each) for each in aliases)
+        yield _Step(node, notes, makes_table)
+        if not makes_table and _RETRACTS not in notes.get(HIDDEN, {}):
+            children = node.children()
+            waiting += [children.apply(number) for number in range(children.size())]
+
+
+def _makes_table(alias: Any) -> bool:  # noqa: ANN401 - an object of the JVM
+    """Return whether a column is the `op` of a table, made here and not passed on."""
+    child = alias.child()
+    is_passed = child.getClass().getSimpleName() == "AttributeReference"
+    is_noted = alias.name() == OP and alias.metadata().contains(_IS_TABLE)
+    return is_noted and not (is_passed and child.metadata().contains(_IS_TABLE))
 
 
 def check_versions(frame: DataFrame) -> None:

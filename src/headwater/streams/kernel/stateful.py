@@ -12,8 +12,14 @@ from pyspark.sql import functions as F
 from headwater.streams.errors import hints_shown
 from headwater.streams.formats.types import quoted
 from headwater.streams.kernel.buckets import DEFAULT_BUCKETS
-from headwater.streams.kernel.changes import OP, hidden_column, refuse_retracted
-from headwater.streams.kernel.errors import OwnOperatorError
+from headwater.streams.kernel.changes import (
+    OP,
+    Kind,
+    hidden_column,
+    kind_of,
+    refuse_retracted,
+)
+from headwater.streams.kernel.errors import OwnOperatorError, retracted
 from headwater.streams.kernel.operator import value_name
 from headwater.streams.kernel.own import Adapted, OwnOperator, check_own
 from headwater.streams.kernel.plan import apply, prepare
@@ -74,6 +80,8 @@ def stateful(
                     raise no_column(OwnOperatorError, name, given)
             if OP not in names:
                 refuse_retracted(rows, "hf.stateful", hint=_OP_HINT)
+                if kind_of(rows) is Kind.TABLE:
+                    raise retracted("hf.stateful", _OP_HINT)
             keys = {name: F.col(quoted(name)) for name in key}
             values = [F.col(quoted(name)) for name in names]
             prepared = prepare(rows, keys, values, needs_time=time is not None)

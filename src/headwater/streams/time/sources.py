@@ -99,16 +99,10 @@ def stable_plan_text(rows: DataFrame) -> str:
     return _PASSING.sub("", "\n".join(said))
 
 
-def metadata_of(rows: DataFrame, column: str, *, noted: str = "") -> list[dict[str, Any]]:
+def metadata_of(rows: DataFrame, column: str) -> list[dict[str, Any]]:
     """Return what is said of a column wherever its rows got it: of a union, at each of its sides.
 
     Spark itself tells of the first side alone.
-
-    Args:
-        rows: The rows; they need not have the column any more.
-        column: Its name.
-        noted: What has to be said of it; where the column was made without, the search goes on
-            below.
     """
     found: list[dict[str, Any]] = []
     waiting = [_plan(rows)]
@@ -120,10 +114,8 @@ def metadata_of(rows: DataFrame, column: str, *, noted: str = "") -> list[dict[s
             for each in (made.apply(number) for number in range(made.size()))
             if each.getClass().getSimpleName() == "Alias" and each.name() == column
         ]
-        said = [json.loads(each.metadata().json()) for each in named]
-        told = [each for each in said if not noted or noted in each]
-        found += told
-        if not told:
+        found += [json.loads(each.metadata().json()) for each in named]
+        if not named:
             children = node.children()
             waiting += [children.apply(number) for number in range(children.size())]
     return found
