@@ -86,7 +86,7 @@ class Query:
         return QueryPositions(self.query_id, dict(self.read))
 
     def close(self) -> None:
-        """Be let go of."""
+        """Do nothing: there is no connection."""
 
     def copied(self, other: "Query") -> None:
         """Copy this query's checkpoint over another's."""

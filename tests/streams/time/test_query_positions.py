@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from multiprocessing.connection import Listener
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,7 +61,10 @@ def test_positions_are_those_of_all_sources_and_where_two_read_one_partition_of_
     None
 ):
     texts = [json.dumps(each) for each in (OURS.as_json(), clock("c"), SPARKS, [1], 7)]
-    assert positions_in([*texts, "no JSON", '{"rate": 7, "x": {"y": 3}}']) == {
+    odd = ["no JSON", '{"rate": 7, "x": {"y": 3}}', '{"version": {"0": 4}, "clock": {"0": 5}}']
+    assert positions_in([*texts, *odd]) == {
+        ("version", 0): 4,
+        ("clock", 0): 5,
         ("a", 0): 7,
         ("a", 1): 8,
         ("a", 2): 3,
@@ -97,6 +101,14 @@ def test_a_spark_that_does_not_know_the_question_is_named(client: PositionsClien
     with pytest.raises(QueryUnknownError, match="does not tell how far") as caught:
         client.ask("c1")
     assert "4.3" in caught.value.hint
+
+
+def test_a_driver_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query_positions, "_PATIENCE_S", 0.01)
+    with Listener(family="AF_UNIX") as deaf:
+        client = PositionsClient(str(deaf.address))
+        with pytest.raises(QueryUnknownError, match="does not answer"):
+            client.ask("c1")
 
 
 def test_a_driver_that_is_gone_is_named(tmp_path: Any) -> None:  # noqa: ANN401 - pytest's own

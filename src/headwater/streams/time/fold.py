@@ -1,6 +1,7 @@
 """What time it is, from what each partition has reported.
 
-This file alone decides the watermark. It is pure: reports, and who is idle, are handed in.
+This file alone decides the watermark. It is pure: what was reported, and which partitions are idle,
+is handed in.
 
 A report says the largest event time that a task has seen in a partition, and in which rows. Of many
 reports the largest counts, so that their order and number do not matter. The watermark is the

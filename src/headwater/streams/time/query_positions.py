@@ -15,6 +15,7 @@ has one for each of its clocks.
 
 import json
 import threading
+import time
 from collections.abc import Iterable
 from multiprocessing.connection import Client, Connection, Listener
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _AGAIN: Final = "start the query again; it goes on where it was"
+_PAUSE_S: Final = 0.1
+# An answer takes a millisecond, unless the process is stopped or computes without a break.
+_PATIENCE_S: Final = 60.0
 
 
 class QueryPositions(NamedTuple):
@@ -53,7 +57,7 @@ def positions_in(offsets: Iterable[str]) -> dict[Place, int]:
 
 
 def _positions(said: dict[str, Any]) -> Iterable[tuple[Place, int]]:
-    if "version" in said:
+    if isinstance(said.get("version"), int):
         topics = {
             topic: each.get("partitions", {}) for topic, each in said.get("topics", {}).items()
         }
@@ -89,7 +93,12 @@ class _Server:
 
     def _accept(self) -> None:
         while True:
-            connection = self._listener.accept()
+            try:
+                connection = self._listener.accept()
+            except OSError:
+                # This process has too many files open, for one; the asker says so if it lasts.
+                time.sleep(_PAUSE_S)
+                continue
             threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
     def _answer(self, connection: Connection) -> None:
@@ -176,6 +185,8 @@ class PositionsClient:
             if self._connection is None:
                 self._connection = Client(self.address, family="AF_UNIX")
             self._connection.send_bytes(clock_id.encode())
+            if not self._connection.poll(_PATIENCE_S):
+                raise TimeoutError(f"nothing for {_PATIENCE_S} s")
             said = json.loads(self._connection.recv_bytes())
         except (EOFError, OSError) as error:
             self.close()
@@ -194,7 +205,7 @@ class PositionsClient:
         return QueryPositions(said["query"], positions_in(said["offsets"]))
 
     def close(self) -> None:
-        """Let go of the driver."""
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

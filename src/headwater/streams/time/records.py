@@ -10,8 +10,8 @@ A report's key says which rows it is about, and so the same key always has the s
 of two records compaction keeps, and however late a task that was given up writes, nothing changes.
 
 A copy of a checkpoint has the query's id as well, and a checkpoint may be restored to what it was a
-week ago. So whose report it is tells nothing; what tells is whether the checkpoint at hand has read
-the rows. A report of rows that it has not read waits until it has.
+week ago. So the query's id does not decide whether a report counts. What decides is whether this
+checkpoint has read the rows; a report of rows that it has not read waits until it has.
 
 Of a partition only the report with the largest time and the one with the largest offset say
 something; the time reader has the others removed. So one or two stay for ever. A checkpoint that
@@ -70,7 +70,7 @@ class Names(NamedTuple):
     before: str | None
 
     def takes(self, name: str) -> bool:
-        """Tell whether reports of this name are the clock's."""
+        """Return whether reports of this name are the clock's."""
         if name in {self.own, self.before}:
             return True
         rule, _, number = name.rpartition("/")

@@ -58,7 +58,7 @@ class Driver(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the connection to it."""
         ...
 
 
