@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import socket
+import stat
 import subprocess
 import time
 from pathlib import Path
@@ -57,6 +58,28 @@ def test_for_people_it_is_one_line_too(tmp_path: Path) -> None:
         process.terminate()
         _, rest = process.communicate(timeout=30)
     assert rest == b""
+
+
+def test_only_the_owner_can_read_what_a_broker_writes(tmp_path: Path) -> None:
+    data = tmp_path / DATA
+    (data / "log").mkdir(parents=True)
+    data.chmod(0o755)
+    umask = os.umask(0o022)
+    try:
+        with running(tmp_path) as up:
+            assert f"other users could open {DATA} (mode 755)" in up.read_line()
+            write(up.ready()["address"], "kept", 10)
+            up.send(signal.SIGTERM)
+            assert up.end() == 0
+    finally:
+        os.umask(umask)
+
+    paths = [data, *data.rglob("*")]
+    assert len(up.lines) == 2
+    assert len(paths) > 10
+    for path in paths:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        assert mode == (0o700 if path.is_dir() else 0o600) or path == data / "log", path
 
 
 def test_a_second_process_on_the_directory_is_refused(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from typing import Protocol
 
 from headwater.base.direct_reader import DirectReader
 from headwater.base.errors import HeadwaterError
+from headwater.base.private import DIRECTORY_MODE, private_opener, restrict_directory
 
 Buffer = bytes | bytearray | memoryview
 
@@ -110,6 +111,10 @@ class Disk(Protocol):
 
     def make_directory(self, path: str) -> None:
         """Create one directory; the parent must exist; harmless when it exists."""
+        ...
+
+    def restrict(self, path: str) -> None:
+        """Keep all users but the owner out of a directory; say so if some could look in."""
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -248,7 +253,7 @@ class RealFile:
     def __init__(self, path: str, flags: int) -> None:
         """Open the descriptor; it closes with the object, so that late readers keep it alive."""
         self._descriptor = -1
-        self._descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        self._descriptor = private_opener(path, flags)
         self._path = path
         self._size = os.fstat(self._descriptor).st_size
 
@@ -390,8 +395,12 @@ class RealDisk:
         return Path(path).is_dir()
 
     def make_directory(self, path: str) -> None:
-        """Create one directory."""
-        Path(path).mkdir(exist_ok=True)
+        """Create one directory, which is its owner's alone."""
+        Path(path).mkdir(mode=DIRECTORY_MODE, exist_ok=True)
+
+    def restrict(self, path: str) -> None:
+        """Keep all users but the owner out."""
+        restrict_directory(Path(path))
 
     def rename(self, source: str, target: str) -> None:
         """Rename atomically."""
@@ -449,7 +458,7 @@ class RealLock:
 
 
 def _locked(path: str) -> int:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = private_opener(path, os.O_RDWR | os.O_CREAT)
     try:
         while not _flock(descriptor, fcntl.LOCK_EX):
             _refuse_if_held(path, descriptor)

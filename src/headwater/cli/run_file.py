@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from headwater.base import disk
+from headwater.base.private import write_private_text
 
 RUN_FILE = "headwater.run"
 
@@ -27,7 +28,7 @@ def write(data_directory: str, running: Running) -> None:
     """Leave the note; it appears whole or not at all."""
     path = Path(data_directory, RUN_FILE)
     temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(asdict(running)) + "\n", encoding="utf-8")
+    write_private_text(temporary, json.dumps(asdict(running)) + "\n")
     temporary.replace(path)
 
 

@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from headwater.base.private import make_private_directory, private_opener, write_private_text
 from headwater.base.spelling import suggestion
 from headwater.cli.errors import CommandError, Exit
 from headwater.cli.options import BOOTSTRAP_VARIABLE
@@ -210,8 +211,8 @@ class Supervisor:
 
     def _open_log(self, name: str) -> BinaryIO:
         log = Path(self._data_directory, "logs", f"{name}.log")
-        log.parent.mkdir(parents=True, exist_ok=True)
-        return log.open("ab")
+        make_private_directory(log.parent)
+        return open(log, "ab", opener=private_opener)
 
     def _forget(self) -> None:
         Path(self._data_directory, RUN_FILE).unlink(missing_ok=True)
@@ -223,7 +224,7 @@ class Supervisor:
         text = json.dumps([asdict(each) for each in self._states.values()])
         # A full disk is the broker's concern; what runs goes on.
         with contextlib.suppress(OSError):
-            fresh.write_text(text + "\n", encoding="utf-8")
+            write_private_text(fresh, text + "\n")
             fresh.replace(path)
 
 

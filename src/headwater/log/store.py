@@ -150,6 +150,7 @@ class LogStore:
             if check_layout(disk, data_directory) is None:
                 make_directory(disk, data_directory)
                 make_directory(disk, store.directory)
+            disk.restrict(data_directory)
             store._lock = disk.lock(f"{store.directory}/.lock")
             try:
                 upgrade_layout(disk, data_directory)

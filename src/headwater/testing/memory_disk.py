@@ -252,6 +252,10 @@ class MemoryDisk:
             if fault is None:
                 parent.bind({name: DirectoryNode()})
 
+    def restrict(self, path: str) -> None:
+        """Do nothing: files in memory have no modes."""
+        self._directory(path)
+
     def rename(self, source: str, target: str) -> None:
         """Rename atomically; between two directories each side is made durable by itself."""
         old_parent, old_name = self._parent(source)

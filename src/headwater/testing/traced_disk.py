@@ -203,6 +203,10 @@ class TracedDisk:
             self._disk.make_directory(path)
             report()
 
+    def restrict(self, path: str) -> None:
+        """Keep all users but the owner out; modes are no part of a trace."""
+        self._disk.restrict(path)
+
     def rename(self, source: str, target: str) -> None:
         """Rename atomically."""
         paths = (self._relative(source), self._relative(target))

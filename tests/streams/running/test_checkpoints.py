@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -29,6 +30,7 @@ from headwater.streams.running.errors import (
     PipelineChangedError,
     PipelineNotFoundError,
 )
+from headwater.streams.running.logs import log_file
 from headwater.streams.running.plans import Operator
 
 COUNT = Operator("Aggregate", "count(x)")
@@ -41,6 +43,28 @@ with Checkpoint(Path(sys.argv[1]), "p").locked():
     print("held", flush=True)
     sys.stdin.read()
 """
+
+
+def test_only_the_owner_can_read_what_is_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    data.chmod(0o755)
+    umask = os.umask(0o022)
+    try:
+        checkpoint = Checkpoint(data, "p")
+        with checkpoint.locked(), log_file(checkpoint.log, "p") as log:
+            log.info("begins")
+            checkpoint.begin(note(SOURCE))
+    finally:
+        os.umask(umask)
+
+    assert {path.name for path in data.rglob("*")} >= {".lock", "pipeline.json", "p.log"}
+    for path in (data, *data.rglob("*")):
+        mode = stat.S_IMODE(path.stat().st_mode)
+        assert mode == (0o700 if path.is_dir() else 0o600), path
+    assert caplog.text.count("other users could open") == 1
 
 
 def note(*operators: Operator, spark: str = "4.3.0") -> Note:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headwater.base.errors import HeadwaterError
+from headwater.base.private import make_private_directory, write_private_text
 from headwater.streams.running import definitions
 from headwater.streams.running.checkpoints import NAME_MAX, Checkpoint, data_directory
 from headwater.streams.running.driver import Driver
@@ -159,8 +160,8 @@ def _claim(checkpoint: Checkpoint, from_ms: int) -> None:
             hint=f"let that one go on: --from @{began_ms}; or forget it, what it has written "
             f"stays: headwater pipeline reset {checkpoint.name}",
         )
-    checkpoint.folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"from_ms": from_ms}) + "\n", encoding="utf-8")
+    make_private_directory(checkpoint.folder)
+    write_private_text(path, json.dumps({"from_ms": from_ms}) + "\n")
 
 
 def _shown(time_ms: int) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.base.disk import AlreadyLockedError, RealLock, is_full, lock_holder
+from headwater.base.private import make_private_directory, private_opener, restrict_directory
 from headwater.base.settings.places import DEFAULT_DATA
 from headwater.streams.running.errors import (
     DefinitionError,
@@ -73,6 +74,7 @@ class Checkpoint:
     def __init__(self, data: Path, name: str) -> None:
         """Name the folder; it is made when the pipeline is first locked."""
         self.name = check_name(name)
+        self._data = data
         self.folder = data / "checkpoints" / name
         self.log = data / "logs" / f"{name}.log"
 
@@ -105,7 +107,8 @@ class Checkpoint:
 
     def _lock(self) -> RealLock:
         while True:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            make_private_directory(self.folder)
+            restrict_directory(self._data)
             try:
                 return RealLock(str(self.folder / ".lock"))
             except FileNotFoundError:
@@ -193,7 +196,7 @@ class Checkpoint:
         path = self.folder / name
         fresh = path.with_suffix(f".{os.getpid()}.tmp")
         try:
-            with fresh.open("w", encoding="utf-8") as file:
+            with open(fresh, "w", encoding="utf-8", opener=private_opener) as file:
                 file.write(json.dumps(content) + "\n")
                 file.flush()
                 if sync:  # else the new name may outlive a power cut, and what it names not

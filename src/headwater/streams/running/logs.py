@@ -10,7 +10,10 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from pathlib import Path
+
+from headwater.base.private import make_private_directory, private_opener
 
 _FORM = "%(asctime)s.%(msecs)03dZ %(levelname)s %(message)s"
 _TIME = "%Y-%m-%dT%H:%M:%S"
@@ -27,6 +30,9 @@ class _Utc(logging.Formatter):
 class _File(logging.FileHandler):
     """Lets a line go where there is no room for it: what it says is told elsewhere, too."""
 
+    def _open(self) -> TextIOWrapper:
+        return open(self.baseFilename, "a", encoding=self.encoding, opener=private_opener)
+
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is logging's
         """Keep quiet about a disk that is full; anything else is a mistake of ours."""
         if not isinstance(sys.exception(), OSError):
@@ -36,7 +42,7 @@ class _File(logging.FileHandler):
 @contextmanager
 def log_file(path: Path, name: str) -> Iterator[logging.Logger]:
     """Give a logger that writes to the file, behind what is there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_private_directory(path.parent)
     handler = _File(path, encoding="utf-8")
     handler.setFormatter(_Utc(_FORM, _TIME))
     # A dot would make one pipeline's logger the child of another's.

@@ -215,6 +215,17 @@ class DiskContract:
         assert not disk.is_directory(f"{root}/a")
         assert not disk.is_directory(f"{root}/d")
 
+    def test_restricting_a_directory_changes_nothing_in_it(self, disk: Disk, root: str) -> None:
+        """Its owner goes on as before; a directory that is not there is an error."""
+        disk.make_directory(f"{root}/a")
+        replace_file(disk, f"{root}/a/b", b"one")
+        disk.restrict(f"{root}/a")
+        disk.restrict(f"{root}/a")
+
+        assert read_file(disk, f"{root}/a/b") == b"one"
+        with pytest.raises(FileNotFoundError):
+            disk.restrict(f"{root}/c")
+
     def test_directories_need_a_parent(self, disk: Disk, root: str) -> None:
         """Only the last name of a path is made."""
         with pytest.raises(FileNotFoundError):
