@@ -391,3 +391,31 @@ def test_a_topic_that_is_compacted_no_more_keeps_its_gaps(house: House, store: L
     store.set_configs("t", {"cleanup.policy": "delete"})
     log = house.crash().topics["t"].partitions[0]
     assert [offset for offset, _, _ in pairs(log)] == [2, 3]
+
+
+def test_it_keeps_them_also_when_no_recovery_point_is_known(house: House, store: LogStore) -> None:
+    """That a gap was compacted away is told by how far compaction has come."""
+    log = fill(store, segments=4)
+    append_pairs(log, [(b"c", b"last")])
+    roll(log)
+    finish(house, store, next_job(house, store))
+    store.set_configs("t", {"cleanup.policy": "delete"})
+    before = pairs(log)
+    house.disk = house.disk.crash(0, keep="nothing")
+    house.disk.remove(f"{LOG}/recovery-point-offset-checkpoint")
+    log = house.open().topics["t"].partitions[0]
+    assert [offset for offset, _, _ in before] == [6, 7, 8]
+    assert pairs(log) == before
+
+
+def test_behind_what_was_compacted_a_gap_is_still_the_end(house: House, store: LogStore) -> None:
+    log = fill(store)
+    finish(house, store, next_job(house, store))
+    store.set_configs("t", {"cleanup.policy": "delete"})
+    fill(store, segments=3)
+    bases = base_offsets(log)
+    house.disk = house.disk.crash(0, keep="nothing")
+    house.disk.remove(f"{LOG}/recovery-point-offset-checkpoint")
+    house.disk.remove(f"{log.directory}/{offset_name(bases[-3], LOG_SUFFIX)}")
+    log = house.open().topics["t"].partitions[0]
+    assert log.log_end_offset == bases[-3]
