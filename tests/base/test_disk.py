@@ -1,12 +1,13 @@
 """Real and remembered disks keep one contract; only one of them can lose power."""
 
+import contextlib
 import errno
 import fcntl
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,32 @@ class TestMemoryDiskContract(DiskContract):
     def root(self, disk: MemoryDisk) -> str:
         disk.make_directory("/data")
         return "/data"
+
+    @pytest.fixture
+    def no_descriptor_left(
+        self, disk: MemoryDisk
+    ) -> Callable[[], contextlib.AbstractContextManager[None]]:
+        @contextlib.contextmanager
+        def no_descriptor_left() -> Iterator[None]:
+            disk.on_open = _refuse
+            yield
+            disk.on_open = lambda _: None
+
+        return no_descriptor_left
+
+
+def _refuse(path: str) -> None:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+
+
+def test_a_file_is_not_replaced_before_its_directory_is_open() -> None:
+    """The new content could be seen, and lost by a power cut, without a sync having failed."""
+    disk = MemoryDisk()
+    replace_file(disk, "/a", b"old")
+    disk.on_open = lambda path: _refuse(path) if path == "/" else None
+    with pytest.raises(OSError, match="Too many open files"):
+        replace_file(disk, "/a", b"new")
+    assert read_file(disk, "/a") == b"old"
 
 
 class TestRealDisk:

@@ -20,18 +20,28 @@ PROGRAM = "import sys; from headwater.cli import main; sys.exit(main())"
 _READY_WITHIN_S = 60.0
 
 
-def command(*arguments: str) -> list[str]:
-    """Return what runs the program, as the installed command would."""
-    return [sys.executable, "-c", PROGRAM, *arguments]
+def command(*arguments: str, file_limit: int | None = None) -> list[str]:
+    """Return what runs the program, as the installed command would, or with fewer descriptors."""
+    limit = ""
+    if file_limit is not None:
+        pair = (file_limit, file_limit)
+        limit = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, {pair}); "
+    return [sys.executable, "-c", limit + PROGRAM, *arguments]
 
 
 class Up:
     """A running `headwater up --json`."""
 
-    def __init__(self, folder: Path, *arguments: str, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        env: Mapping[str, str] | None = None,
+        file_limit: int | None = None,
+    ) -> None:
         listen = [] if "--listen" in arguments else ["--listen", "127.0.0.1:0"]
         self.process = subprocess.Popen(
-            command("up", "--json", *listen, *arguments),
+            command("up", "--json", *listen, *arguments, file_limit=file_limit),
             cwd=folder,
             env={**os.environ, **(env or {})},
             stdout=subprocess.PIPE,
@@ -68,9 +78,14 @@ class Up:
 
 
 @contextmanager
-def running(folder: Path, *arguments: str, env: Mapping[str, str] | None = None) -> Iterator[Up]:
+def running(
+    folder: Path,
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    file_limit: int | None = None,
+) -> Iterator[Up]:
     """Start it; kill it at the end, unless it has ended."""
-    up = Up(folder, *arguments, env=env)
+    up = Up(folder, *arguments, env=env, file_limit=file_limit)
     try:
         yield up
     finally:

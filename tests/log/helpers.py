@@ -6,7 +6,8 @@ from headwater.base.disk import Disk
 from headwater.base.record.batch import BatchHeader, parse_header, scan
 from headwater.base.record.records import Record, build_batch, iterate
 from headwater.base.settings import TopicConfig
-from headwater.log.partition import Appended, PartitionLog
+from headwater.log.appended import Appended
+from headwater.log.partition import PartitionLog
 from headwater.testing.manual_clock import ManualClock
 
 TOPIC_ID = bytes(range(16))

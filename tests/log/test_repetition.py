@@ -4,7 +4,8 @@ import pytest
 
 from headwater.base.errors import ErrorCode, KafkaError
 from headwater.log import repetition
-from headwater.log.partition import Appended, PartitionLog
+from headwater.log.appended import Appended
+from headwater.log.partition import PartitionLog
 from headwater.testing.memory_disk import MemoryDisk
 from tests.log.helpers import append, commit, make_batch, open_log
 

@@ -7,7 +7,8 @@ from headwater.base.record.batch import scan
 from headwater.base.record.control import EndTransactionMarker, read_end_transaction
 from headwater.base.record.records import iterate
 from headwater.base.settings import TopicConfig
-from headwater.log.partition import Appended, PartitionLog
+from headwater.log.appended import Appended
+from headwater.log.partition import PartitionLog
 from headwater.log.reading import OpenTransaction
 from headwater.log.txn_index import AbortedTransaction
 from headwater.testing.manual_clock import ManualClock

@@ -9,6 +9,8 @@ The contract that every implementation keeps, and that the log relies on:
 * A created, renamed or removed name is durable only after ``Disk.sync_directory`` of its parent.
 * ``rename`` replaces its target atomically.
 * A failed ``append`` may leave a part of its bytes behind; the caller truncates.
+* Where no descriptor is free, whatever has to open something raises EMFILE or ENFILE, and nothing
+  has happened. In particular no sync was tried, so this is no failed sync.
 * ``sync`` may be called from another thread than the one that appends.
 * After a failed ``sync`` the file shows bytes that will never be durable, to later processes too:
   Linux keeps the pages, marks them clean, and the next sync has nothing to write. Writing the same
@@ -26,10 +28,11 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 from headwater.base.direct_reader import DirectReader
 from headwater.base.errors import HeadwaterError
+from headwater.base.handles import Handles, lacks_descriptors
 from headwater.base.private import DIRECTORY_MODE, private_opener, restrict_directory
 
 Buffer = bytes | bytearray | memoryview
@@ -79,8 +82,21 @@ class File(Syncable, Protocol):
         ...
 
 
+class Directory(Syncable, Protocol):
+    """One open directory; ``sync`` makes its names durable, as often as it is called."""
+
+    def close(self) -> None:
+        """Give the descriptor back; harmless when repeated."""
+        ...
+
+
 class Disk(Protocol):
     """Names and files."""
+
+    @property
+    def handles(self) -> Handles:
+        """The open files, and how many there may be."""
+        ...
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for appending and reading; FileNotFoundError unless it exists or ``create``."""
@@ -129,8 +145,12 @@ class Disk(Protocol):
         """Remove a directory with all that is in it."""
         ...
 
+    def open_directory(self, path: str) -> Directory:
+        """Open a directory, so that its names can be synced even if no descriptor is free then."""
+        ...
+
     def sync_directory(self, path: str) -> None:
-        """Make the names in a directory durable."""
+        """Make the names in a directory durable; may be called from any thread."""
         ...
 
     def free_bytes(self, path: str) -> int:
@@ -168,31 +188,75 @@ def replace_file(disk: Disk, path: str, content: bytes) -> None:
     temporary = f"{path}.tmp"
     if disk.exists(temporary):
         disk.remove(temporary)
-    try:
-        file = disk.open(temporary, create=True)
+    with Names(disk, parent_directory(path)) as names:
         try:
-            file.append([content])
-            file.sync()
-        finally:
-            file.close()
-        disk.rename(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            disk.remove(temporary)
-        raise
-    sync_names(disk, parent_directory(path))
+            file = disk.open(temporary, create=True)
+            try:
+                file.append([content])
+                file.sync()
+            finally:
+                file.close()
+            disk.rename(temporary, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                disk.remove(temporary)
+            raise
+        names.sync()
+
+
+class Names:
+    """The names in a directory, which is open while the context lasts.
+
+    To be entered before a name is changed that must become durable: from then on nothing but a
+    failed sync can prevent that.
+    """
+
+    __slots__ = ("_directory", "_opened")
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        """Open the directory.
+
+        Raises:
+            OSError: It cannot be opened; no sync was tried.
+        """
+        self._directory = directory
+        self._opened = disk.open_directory(directory)
+
+    def __enter__(self) -> Self:
+        """Go on with an open directory."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self._opened.close()
+
+    def sync(self) -> None:
+        """Make the names durable.
+
+        Raises:
+            OSError: Always EIO, also where the disk said that it is full: after a failed sync,
+                whatever the reason, nobody knows what is durable.
+        """
+        try:
+            self._opened.sync()
+        except OSError as error:
+            message = f"cannot be synced: {error}"
+            raise OSError(errno.EIO, message, self._directory) from error
 
 
 def sync_names(disk: Disk, directory: str) -> None:
     """Make the names in a directory durable.
 
     Raises:
-        OSError: Always EIO, also where the disk said that it is full: after a failed sync, whatever
-            the reason, nobody knows what is durable.
+        OSError: EMFILE or ENFILE where the directory could not be opened, and no sync was tried;
+            any other trouble is EIO, as of ``Names``.
     """
     try:
-        disk.sync_directory(directory)
+        with Names(disk, directory) as names:
+            names.sync()
     except OSError as error:
+        if lacks_descriptors(error) or error.errno == errno.EIO:
+            raise
         raise OSError(errno.EIO, f"cannot be synced: {error}", directory) from error
 
 
@@ -201,12 +265,19 @@ def may_pass(error: OSError) -> bool:
 
     Never true of a failed sync, which leaves unknown what is on the disk.
     """
-    return is_full(error) or error.errno in (errno.EMFILE, errno.ENFILE)
+    return is_full(error) or lacks_descriptors(error)
 
 
 def is_full(error: OSError) -> bool:
     """Tell whether there is no room."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def remedy(error: OSError) -> str:
+    """Say what to do about a lack that may pass."""
+    if lacks_descriptors(error):
+        return "allow the process more open files (ulimit -Hn), or connect fewer clients"
+    return "free space: lower retention.bytes or retention.ms"
 
 
 def parent_directory(path: str) -> str:
@@ -248,14 +319,17 @@ else:
 class RealFile:
     """A file of the operating system."""
 
-    __slots__ = ("_descriptor", "_path", "_size")
+    __slots__ = ("_descriptor", "_handles", "_path", "_size")
 
-    def __init__(self, path: str, flags: int) -> None:
+    def __init__(self, path: str, flags: int, handles: Handles | None = None) -> None:
         """Open the descriptor; it closes with the object, so that late readers keep it alive."""
         self._descriptor = -1
+        self._handles = handles
         self._descriptor = private_opener(path, flags)
         self._path = path
         self._size = os.fstat(self._descriptor).st_size
+        if handles is not None:
+            handles.opened(self)
 
     @property
     def path(self) -> str:
@@ -321,6 +395,8 @@ class RealFile:
         """Close the descriptor once."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
+            if self._handles is not None:
+                self._handles.closed(self)
             os.close(descriptor)
 
     def __del__(self) -> None:
@@ -338,9 +414,9 @@ class DeviceFile(RealFile):
 
     __slots__ = ("_direct",)
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, handles: Handles | None = None) -> None:
         """Open for reading only."""
-        super().__init__(path, os.O_RDONLY)
+        super().__init__(path, os.O_RDONLY, handles)
         self._direct: DirectReader | None = None
         if sys.platform == "linux":
             try:
@@ -366,21 +442,40 @@ class DeviceFile(RealFile):
         return super().read(size, position)
 
 
+class RealDirectory(RealFile):
+    """A directory of the operating system."""
+
+    __slots__ = ()
+
+    def sync(self) -> None:
+        """Flush the names; fdatasync may leave out a change that leaves the size as it was."""
+        os.fsync(self._descriptor)
+
+
 class RealDisk:
     """The operating system's files."""
 
+    def __init__(self) -> None:
+        """Open as many files as the system allows, until somebody sets ``handles.most``."""
+        self.handles = Handles()
+
     def open(self, path: str, *, create: bool = False) -> RealFile:
         """Open for appending and reading."""
-        flags = os.O_RDWR | os.O_APPEND
-        return RealFile(path, flags | os.O_CREAT if create else flags)
+        flags = os.O_RDWR | os.O_APPEND | (os.O_CREAT if create else 0)
+        return self.handles.open(lambda: RealFile(path, flags, self.handles))
 
     def open_for_reading(self, path: str) -> RealFile:
         """Open for reading only."""
-        return RealFile(path, os.O_RDONLY)
+        return self.handles.open(lambda: RealFile(path, os.O_RDONLY, self.handles))
+
+    def open_directory(self, path: str) -> RealDirectory:
+        """Open a directory."""
+        flags = os.O_RDONLY | os.O_DIRECTORY
+        return self.handles.open_at_any_rate(lambda: RealDirectory(path, flags, self.handles))
 
     def open_on_device(self, path: str) -> DeviceFile:
         """Open for reading what the device holds."""
-        return DeviceFile(path)
+        return self.handles.open(lambda: DeviceFile(path, self.handles))
 
     def exists(self, path: str) -> bool:
         """Tell whether the name is taken."""
@@ -416,6 +511,7 @@ class RealDisk:
 
     def sync_directory(self, path: str) -> None:
         """Flush the directory's entries."""
+        # Not by open_directory: only the thread that opens files may close idle ones.
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)

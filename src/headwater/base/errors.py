@@ -223,8 +223,13 @@ class CorruptRecordError(KafkaError):
 
 
 class StorageError(KafkaError):
-    """The disk failed or is full; nothing was acknowledged that is not safe."""
+    """The disk failed or is full; nothing was acknowledged that is not safe.
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    Attributes:
+        passes: Whether a later try may succeed, because only room or descriptors were short.
+    """
+
+    def __init__(self, message: str, *, hint: str = "", passes: bool = False) -> None:
         """Carry KAFKA_STORAGE_ERROR, which clients treat as retriable."""
         super().__init__(ErrorCode.KAFKA_STORAGE_ERROR, message, hint=hint)
+        self.passes = passes

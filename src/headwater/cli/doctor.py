@@ -43,7 +43,8 @@ _PYTHON_MIN = (3, 11)
 _SPARK_MIN = (4, 2)
 # Below this much a busy broker fills the disk before anybody looks.
 _FREE_BYTES_MIN = 1 << 30
-# Each connection and each open segment takes a descriptor.
+# Each connection takes a descriptor, each partition in use one or two, and the log gets a third:
+# with fewer, a node of a thousand busy partitions closes and opens files all the time.
 _FILES_MIN = 4096
 _SYNCS = 20
 # A sync that takes longer makes every durable request as slow: a disk of its own is needed.
@@ -170,7 +171,10 @@ def check_file_limit() -> Finding:
     """Check how many files and connections a process may have."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = "any number of" if hard == resource.RLIM_INFINITY else f"{hard:,}"
-    seen = f"{most} open files allowed (a broker raises its limit from {soft:,} by itself)"
+    seen = (
+        f"{most} open files allowed (a broker raises its limit from {soft:,} by itself), "
+        "a third of them for the log"
+    )
     if hard != resource.RLIM_INFINITY and hard < _FILES_MIN:
         return Finding("file limit", WARNING, seen, f"allow at least {_FILES_MIN:,}: ulimit -Hn")
     return Finding("file limit", OK, seen)

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from headwater.base.disk import Disk, parent_directory, read_file, replace_file, sync_names
+from headwater.base.disk import Disk, Names, parent_directory, read_file, replace_file
 from headwater.base.errors import HeadwaterError
 
 LAYOUT_VERSION: Final = 1
@@ -25,16 +25,20 @@ def make_directory(disk: Disk, path: str) -> None:
     One that exists may be the work of a process that ended before it could sync the name.
     """
     parent = parent_directory(path)
-    if not disk.exists(path):
-        if not disk.exists(parent):
-            make_directory(disk, parent)
-        disk.make_directory(path)
+    if not disk.exists(parent):
+        make_directory(disk, parent)
+    exists = disk.exists(path)
     try:
-        sync_names(disk, parent)
-    except OSError as error:
+        names = Names(disk, parent)
+    except PermissionError:
         # A parent that we may not even open is not ours: the name was there before us.
-        if not isinstance(error.__cause__, PermissionError):
-            raise
+        if exists:
+            return
+        raise
+    with names:
+        if not exists:
+            disk.make_directory(path)
+        names.sync()
 
 
 def check_layout(disk: Disk, data_directory: str) -> int | None:

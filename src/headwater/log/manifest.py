@@ -28,6 +28,7 @@ Changing the format:
 6. Say in the changelog which release is the last that can go back.
 """
 
+import contextlib
 import json
 import logging
 import struct
@@ -36,7 +37,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from headwater.base.chance import Chance, random_uuid
-from headwater.base.disk import Disk, may_pass, read_device_file, replace_file
+from headwater.base.disk import Disk, may_pass, read_device_file, remedy, replace_file
 from headwater.base.errors import HeadwaterError, StorageError
 from headwater.base.record.crc import crc32c
 from headwater.base.uuids import uuid_from_text, uuid_to_text
@@ -314,6 +315,7 @@ class Manifest:
         self._path = path
         self._number = 0
         self._image_bytes = 0
+        self._is_folded = False
         self.failed = False
         if not disk.exists(path):
             cluster_id, directory_id = random_uuid(chance), random_uuid(chance)
@@ -341,6 +343,8 @@ class Manifest:
         if self.failed:
             raise StorageError(f"{self._path} failed earlier", hint="restart the broker")
         number = self._number + 1
+        if self._is_folded:
+            self._open_folded()
         self._append(_encode(number, change))
         self._number = number
         _apply(self.image, change)
@@ -391,16 +395,23 @@ class Manifest:
                 return
             self.failed = True
             raise StorageError(f"cannot replace {self._path}: {error}", hint=_BROKEN) from error
+        self._number = number
+        self._image_bytes = len(entry)
+        self._is_folded = True
+        with contextlib.suppress(StorageError):
+            self._open_folded()
+
+    def _open_folded(self) -> None:
+        """Go on in the file that the name has now: entries for the old one would be lost."""
         try:
             file = self._disk.open(self._path)
         except OSError as error:
-            # The name has a new file behind it: entries for the old one would be lost.
-            self.failed = True
-            raise StorageError(f"cannot open {self._path}: {error}", hint=_BROKEN) from error
+            self.failed = not may_pass(error)
+            hint = _BROKEN if self.failed else remedy(error)
+            raise StorageError(f"cannot open {self._path}: {error}", hint=hint) from error
         self._file.close()
         self._file = file
-        self._number = number
-        self._image_bytes = len(entry)
+        self._is_folded = False
 
     def _replay(self, content: bytes) -> int:
         """Apply every entry; return where the last whole one ends."""

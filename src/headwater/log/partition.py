@@ -13,21 +13,32 @@ number). It never goes back while the process lives, and recovery never shows wh
 Durability is a round that somebody else runs for many partitions at once: `begin_commit` hands
 over what must be synced and remembers the end, `end_commit` moves the high watermark there.
 
-A full disk is a state that passes: the partial batch is removed and the next append may succeed.
-Any other failure of a write, and every failure of a sync, is final: the kernel may have dropped
-the data and a second sync would report success.
+A full disk is a state that passes: the partial batch is removed and the next append may succeed. So
+is a lack of descriptors: names that cannot be synced for want of one wait for the next commit. Any
+other failure of a write, and every failure of a sync, is final: the kernel may have dropped the
+data and a second sync would report success.
 """
 
+import errno
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from headwater.base.clock import Clock
-from headwater.base.disk import Disk, Syncable, may_pass, parent_directory, replace_file, sync_names
+from headwater.base.disk import (
+    Disk,
+    Names,
+    Syncable,
+    may_pass,
+    parent_directory,
+    remedy,
+    replace_file,
+)
 from headwater.base.errors import ErrorCode, KafkaError, StorageError
 from headwater.base.record.batch import NO_TIMESTAMP, BatchHeader, stamp, stamp_append_time
 from headwater.base.record.control import EndTransactionMarker, build_end_transaction
 from headwater.base.settings import TopicConfig
 from headwater.log.admission import check_admitted
+from headwater.log.appended import Appended
 from headwater.log.names import (
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA,
@@ -43,24 +54,6 @@ from headwater.log.snapshots import Snapshots
 from headwater.log.unsynced import Unsynced, sync_now
 
 PRODUCER_ID_EXPIRATION_MS: Final = 86_400_000
-
-
-class Appended(NamedTuple):
-    """Where a batch went.
-
-    Attributes:
-        base_offset: Offset of its first record.
-        last_offset: Offset of its last record.
-        log_append_time_ms: The time it was given, -1 where records keep their own.
-        log_start_offset: The log's first offset now.
-        duplicate: Whether it was there before, and nothing was written.
-    """
-
-    base_offset: int
-    last_offset: int
-    log_append_time_ms: int
-    log_start_offset: int
-    duplicate: bool
 
 
 class PartitionLog(ReadableLog):
@@ -95,6 +88,7 @@ class PartitionLog(ReadableLog):
         self._active_dirty = False
         self._commit_wanted = False
         self._dirty_since_ms = 0
+        self._refused_before = 0
         self._epochs_stale = False
         self._abandoned = False
         self.failure = ""
@@ -301,8 +295,9 @@ class PartitionLog(ReadableLog):
             raise self._append_failed(segment, size, error) from error
         self.log_end_offset = last_offset + 1
         if not self._active_dirty:
-            self._active_dirty = True
+            self._active_dirty = segment.unsynced = True
             self._dirty_since_ms = now_ms
+            self._refused_before = self._disk.handles.refused
         return base_offset
 
     def _show(self, upto_offset: int) -> None:
@@ -360,7 +355,7 @@ class PartitionLog(ReadableLog):
         self._unsynced.add_names(self.directory)
         if self._active_dirty:
             self._unsynced.add_file(old.open_appender())
-        old.appender = None
+        old.appender, old.unsynced = None, False
         old.finish()
         self._segments.add(new)
         self._active_dirty = False
@@ -388,19 +383,18 @@ class PartitionLog(ReadableLog):
         self.failure = self.failure or f"{self.topic}-{self.partition}: {reason}"
 
     def _append_failed(self, segment: Segment, size: int, error: OSError) -> StorageError:
-        """Remove what a failed append left behind."""
+        """Remove what a failed append left behind, if it came as far as to open the file."""
         try:
-            segment.open_appender().truncate(size)
+            if segment.appender is not None:
+                segment.appender.truncate(size)
         except OSError as second:
             self.fail(f"a partial batch cannot be removed: {second}")
         return self._storage_error("the batch cannot be written", error)
 
     def _storage_error(self, what: str, error: OSError) -> StorageError:
         if may_pass(error):
-            return StorageError(
-                f"{self.topic}-{self.partition}: {what}: {error.strerror}",
-                hint="free space (lower retention.bytes or retention.ms), or raise the file limit",
-            )
+            message = f"{self.topic}-{self.partition}: {what}: {error.strerror}"
+            return StorageError(message, hint=remedy(error), passes=True)
         self.fail(f"{what}: {error}")
         return StorageError(self.failure)
 
@@ -462,14 +456,15 @@ class PartitionLog(ReadableLog):
             # The newest segment's name tells where offsets go on, the snapshot where producers do:
             # neither may be lost when nothing older is left to tell.
             self._unsynced.sync_files()
-            sync_names(self._disk, self.directory)
             freed = 0
-            for _ in range(count):
-                due_ms = now_ms + self._config.file_delete_delay_ms
-                freed += self._segments.delete_oldest(due_ms).size
-                self._start_at(self._segments[0].base_offset)
-                # One at a time: recovery takes a gap for the end of the log.
-                sync_names(self._disk, self.directory)
+            with Names(self._disk, self.directory) as names:
+                names.sync()
+                for _ in range(count):
+                    due_ms = now_ms + self._config.file_delete_delay_ms
+                    freed += self._segments.delete_oldest(due_ms).size
+                    self._start_at(self._segments[0].base_offset)
+                    # One at a time: recovery takes a gap for the end of the log.
+                    names.sync()
         except OSError as error:
             raise self._storage_error("old segments cannot be removed", error) from error
         return freed
@@ -501,6 +496,8 @@ class PartitionLog(ReadableLog):
             or self._commit_wanted
             or self.log_end_offset - self.synced_offset >= config.flush_messages
             or self._clock.now_ms() - self._dirty_since_ms >= config.flush_ms
+            # What is not synced cannot be closed, and something else was to be opened.
+            or self._disk.handles.refused != self._refused_before
         )
 
     def begin_commit(self) -> Sequence[Syncable]:
@@ -515,19 +512,20 @@ class PartitionLog(ReadableLog):
         return self._unsynced.begin(active)
 
     def end_commit(self) -> None:
-        """Move the high watermark: everything that `begin_commit` handed over is durable."""
-        self._unsynced.end()
-        self.synced_offset = self._commit_offset
-        self._show(max(self.high_watermark, self._commit_offset))
+        """Move the high watermark, unless names were left unsynced, and another commit is due."""
+        if self._segments.active is not None and not self._active_dirty:
+            self._segments.active.synced()
+        if self._unsynced.end():
+            self.synced_offset = self._commit_offset
+            self._show(max(self.high_watermark, self._commit_offset))
+        else:
+            self._disk.handles.close_one()
         if self._abandoned:
             self.abandon()
 
     def _active_extent(self) -> tuple[int, int]:
         active = self._segments.active
         return (self.log_end_offset, 0) if active is None else (active.base_offset, active.size)
-
-    def _release_idle(self) -> None:
-        self._segments.release_idle(keep_active=self._active_dirty or self._unsynced.under_way)
 
     def checkpoint(self, *, worth_bytes: int = 0) -> int:
         """Write index entries out durably, let go of idle handles.
@@ -541,21 +539,21 @@ class PartitionLog(ReadableLog):
         """
         base_offset, size = self._active_extent()
         if base_offset == self._checkpointed[0] and size - self._checkpointed[1] < worth_bytes:
-            self._release_idle()
+            self._segments.release_idle()
             return self._recovery_point
         # Indexes that wait for a commit may not survive a crash: nothing new is safe before it.
         # Where appends ask for none, it is wanted for closed segments, so that a recovery never
         # reads more than what came since, and compaction may have them.
-        if self.failure or self._unsynced.has_files:
+        if self.failure or self._unsynced.has_others:
             self._commit_wanted = True
             return self._recovery_point
         try:
             indexed_offset, names_created = self._segments.sync_indexes()
             if names_created:
-                sync_names(self._disk, self.directory)
+                self._unsynced.sync_names(self.directory)
         except OSError as error:
             raise self._storage_error("the indexes cannot be written", error) from error
-        self._release_idle()
+        self._segments.release_idle()
         self._recovery_point = min(indexed_offset, self.synced_offset)
         self._checkpointed = base_offset, size
         return self._recovery_point
@@ -586,6 +584,8 @@ class PartitionLog(ReadableLog):
         for item in self.begin_commit():
             sync_now(item)
         self.end_commit()
+        if self.dirty():
+            raise OSError(errno.EMFILE, "no descriptor is free to sync the names of its files")
         if self._epochs_stale:
             path = f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}"
             replace_file(self._disk, path, self.epochs.encode())

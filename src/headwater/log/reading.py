@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from headwater.base.disk import may_pass, remedy
 from headwater.base.errors import ErrorCode, KafkaError, StorageError
 from headwater.base.record.batch import NO_LEADER_EPOCH, NO_TIMESTAMP
 from headwater.log.epochs import LeaderEpochs
@@ -100,7 +101,9 @@ class ReadableLog:
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: OSError) -> StorageError:
-        return StorageError(f"{self.directory} cannot be read: {error}")
+        passes = may_pass(error)
+        hint = remedy(error) if passes else ""
+        return StorageError(f"{self.directory} cannot be read: {error}", hint=hint, passes=passes)
 
     def read(
         self, offset: int, max_bytes: int, *, upto_offset: int, at_least_one: bool

@@ -431,6 +431,7 @@ class _Search:
     def _cut(self, segment: Segment, size: int) -> None:
         segment.size = size
         segment.open_appender().truncate(size)
+        segment.unsynced = True
 
     def _remove_segments_from(self, at: int) -> None:
         for segment in self.segments[at:]:
@@ -438,6 +439,7 @@ class _Search:
                 name = offset_name(segment.base_offset, suffix)
                 if name in self._names:
                     self._disk.remove(self._path(name))
+            segment.close()
             self._report.removed_segments += 1
         del self.segments[at:]
 
@@ -458,6 +460,7 @@ class _Search:
         names = Unsynced(self._disk)
         for segment in self.segments[first:]:
             sync_now(segment.open_appender())
+            segment.synced()
             self._save_indexes(segment)
         for segment in self.segments[first:-1]:
             segment.appender = None
@@ -474,8 +477,7 @@ class _Search:
             names.replace(path, epochs.encode())
         names.add_names(self._directory)
         names.add_names(parent_directory(self._directory))
-        for item in names.begin(None):
-            sync_now(item)
+        names.sync_all()
 
 
 def _has_timestamps(segment: Segment) -> bool:

@@ -12,7 +12,8 @@ cannot be made from this segment alone; whoever knows the producers adds to it.
 
 Handles: the appender is opened by the first append and never read through `FileRange`, because
 `sendfile` may move the position of what it sends from. The reader is opened by the first read.
-`release` closes what was idle since the call before.
+`release` and `let_go` close what was idle since the call before, except an appender whose bytes
+are not synced: an error of the disk is told to those who have the file open when it happens.
 """
 
 import contextlib
@@ -93,6 +94,7 @@ class Segment:
         max_timestamp: The largest of all batches, -1 if none has one.
         max_timestamp_offset: The last offset of the batch that brought it.
         created_ms: When this process first saw the segment; stands in for missing timestamps.
+        unsynced: Whether the appender has written what no sync has covered yet.
     """
 
     __slots__ = (
@@ -113,6 +115,7 @@ class Segment:
         "base_offset",
         "created_ms",
         "size",
+        "unsynced",
     )
 
     def __init__(
@@ -125,6 +128,7 @@ class Segment:
         self.size = size
         self.created_ms = created_ms
         self.appender: File | None = None
+        self.unsynced = False
         self._reader: File | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
@@ -162,6 +166,7 @@ class Segment:
         """Return the handle that appends, opening it where there is none."""
         if self.appender is None:
             self.appender = self._disk.open(self.path(LOG), create=True)
+            self._disk.handles.keep(self)
         return self.appender
 
     def append(
@@ -419,6 +424,7 @@ class Segment:
         self._used = True
         if self._reader is None:
             self._reader = self._disk.open_for_reading(self.path(LOG))
+            self._disk.handles.keep(self)
         return self._reader
 
     def device_reader(self) -> File:
@@ -518,18 +524,37 @@ class Segment:
 
         The indexes of an active segment stay: they know more than their files.
         """
-        if self._used:
-            self._used = False
+        if not self.let_go():
             return
-        self._reader = None
-        if active:
-            self.appender = None
-        elif self.indexes_saved():
+        self._disk.handles.drop(self)
+        if not active and self.indexes_saved():
             self._offset_index = self._time_index = None
             # Most segments have no aborted transaction, and to remember that costs nothing.
             if self._txn_index:
                 self._txn_index = None
             self._marks.clear()
+
+    def let_go(self) -> bool:
+        """Forget the handles unless they were used since the last call; tell whether it did."""
+        if self._used:
+            self._used = False
+            return False
+        self._reader = None
+        if not self.unsynced:
+            self.appender = None
+        return True
+
+    def synced(self) -> None:
+        """Allow the appender to be closed again: a sync has covered all that it wrote."""
+        self.unsynced = False
+        if self.appender is not None:
+            self._disk.handles.keep(self)
+
+    def close(self) -> None:
+        """Forget the handles for good; a reader or a sync that holds one keeps it open."""
+        self.unsynced = False
+        self.appender = self._reader = None
+        self._disk.handles.drop(self)
 
     def mark_deleted(self) -> None:
         """Give its files the name under which they wait to be removed."""

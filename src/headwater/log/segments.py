@@ -60,6 +60,7 @@ class SegmentList:
         assert len(self._segments) > 1
         segment = self._segments[0]
         segment.mark_deleted()
+        segment.close()
         del self._segments[0], self._bases[0]
         self._deleted.append((due_ms, segment))
         return segment
@@ -74,7 +75,9 @@ class SegmentList:
 
     def replace(self, place: int, count: int, segment: Segment, *, due_ms: int) -> None:
         """Let a segment stand for some neighbours, whose files go at `due_ms`."""
-        self._deleted += [(due_ms, old) for old in self._segments[place : place + count]]
+        for old in self._segments[place : place + count]:
+            old.close()
+            self._deleted.append((due_ms, old))
         self._segments[place : place + count] = [segment]
         self._bases[place : place + count] = [segment.base_offset]
 
@@ -87,6 +90,8 @@ class SegmentList:
 
     def clear(self) -> None:
         """Let go of all."""
+        for segment in self._segments:
+            segment.close()
         self._segments.clear()
         self._bases.clear()
         self._deleted.clear()
@@ -195,13 +200,10 @@ class SegmentList:
                 file.close()
         return indexed_offset, names_created
 
-    def release_idle(self, *, keep_active: bool) -> None:
+    def release_idle(self) -> None:
         """Close the handles that were not used since the last call."""
         for segment in self._segments:
-            if segment is not self.active:
-                segment.release(active=False)
-            elif not keep_active:
-                segment.release(active=True)
+            segment.release(active=segment is self.active)
 
     def size_bytes(self) -> int:
         """Return the bytes in all of them."""

@@ -273,7 +273,8 @@ class LogStore:
             StorageError: The disk failed or is full; the topic still exists.
         """
         topic = self._existing(name)
-        present = set(self._disk.list_directory(self.directory))
+        with self._upkeep.writing("its own names"):
+            present = set(self._disk.list_directory(self.directory))
         directories = [
             directory
             for log in topic.partitions
@@ -457,6 +458,8 @@ class LogStore:
                     path = f"{self.directory}/{CLEAN_SHUTDOWN}"
                     write_clean_shutdown(self._disk, path, self.node_epoch)
         finally:
+            for log in self.logs():
+                log.abandon()
             self._manifest.close()
             self._lock.release()
 

@@ -11,28 +11,38 @@ A commit goes round like this, and only one is under way at a time:
     end     handles that only waited to be synced are closed
 
 Between begin and end every handle is held here: a syncer may know it by its number alone.
+
+A directory has to be opened to be synced. Where no descriptor is free for that, no sync has failed,
+but the names are not durable either: they wait for the next commit, and nothing that this one was
+for may be acknowledged before. The files of this one are closed, which frees descriptors.
 """
 
 import contextlib
 import errno
+import os
 from collections.abc import Sequence
 
-from headwater.base.disk import Disk, File, Syncable
+from headwater.base.disk import Disk, File, Syncable, sync_names
+from headwater.base.handles import lacks_descriptors
 from headwater.log.names import TEMPORARY
 
 
 class NamesSync:
-    """New and replaced names of a partition, made durable in the one order that is safe."""
+    """New and replaced names of a partition, made durable in the one order that is safe.
 
-    __slots__ = ("_directories", "_disk", "_replacements")
+    Attributes:
+        directories: Those whose names are not durable; none is left unless descriptors ran out.
+    """
+
+    __slots__ = ("_disk", "_replacements", "directories")
 
     def __init__(
-        self, disk: Disk, replacements: Sequence[tuple[File, str]], directories: Sequence[str]
+        self, disk: Disk, replacements: Sequence[tuple[File, str]], directories: list[str]
     ) -> None:
         """Take written temporary files with their final names, and the directories to sync."""
         self._disk = disk
         self._replacements = replacements
-        self._directories = directories
+        self.directories = directories
 
     def sync(self) -> None:
         """Sync content before a name points at it, and the directory after.
@@ -44,9 +54,16 @@ class NamesSync:
             with contextlib.suppress(FileNotFoundError):
                 self._disk.rename(file.path, path)
             file.close()
-        for directory in self._directories:
-            with contextlib.suppress(FileNotFoundError):
-                self._disk.sync_directory(directory)
+        while self.directories:
+            try:
+                self._disk.sync_directory(self.directories[0])
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                if lacks_descriptors(error):
+                    return
+                raise
+            del self.directories[0]
 
 
 class Unsynced:
@@ -60,7 +77,7 @@ class Unsynced:
         self._files: list[File] = []
         self._replacements: list[tuple[File, str]] = []
         self._directories: list[str] = []
-        self._under_way: tuple[list[File], File | None] | None = None
+        self._under_way: tuple[list[File], File | None, NamesSync | None] | None = None
 
     def __bool__(self) -> bool:
         """Tell whether the next commit has anything to sync."""
@@ -72,9 +89,10 @@ class Unsynced:
         return self._under_way is not None
 
     @property
-    def has_files(self) -> bool:
-        """Whether files other than the active segment's are not known to be durable."""
-        return bool(self._files or (self._under_way and self._under_way[0]))
+    def has_others(self) -> bool:
+        """Whether names, or files other than the active segment's, are not known to be durable."""
+        files, _, names = self._under_way or ((), None, None)
+        return bool(self or files or names)
 
     def add_file(self, file: File) -> None:
         """Sync a file with the next commit, then close it."""
@@ -111,26 +129,59 @@ class Unsynced:
         for file in (*self._files, *(self._under_way[0] if self._under_way else ())):
             sync_now(file)
 
+    def sync_names(self, directory: str) -> None:
+        """Sync a directory at once; with the next commit where no descriptor is free for that.
+
+        Raises:
+            OSError: As of `sync_names` in `headwater.base.disk`.
+        """
+        try:
+            sync_names(self._disk, directory)
+        except OSError:
+            self.add_names(directory)
+            raise
+
     def begin(self, active: File | None) -> list[Syncable]:
         """Hand over what is to be synced, with the appender of the active segment if it is."""
         assert self._under_way is None, "one commit at a time"
-        self._under_way = self._files, active
+        names = None
         items: list[Syncable] = list(self._files)
         if active is not None:
             items.append(active)
         if self._replacements or self._directories:
-            items.append(NamesSync(self._disk, self._replacements, self._directories))
+            names = NamesSync(self._disk, self._replacements, self._directories)
+            items.append(names)
+        self._under_way = self._files, active, names
         self._files = []
         self._replacements = []
         self._directories = []
         return items
 
-    def end(self) -> None:
-        """Close what was handed over and is needed no more."""
+    def end(self) -> bool:
+        """Close what was handed over and is needed no more; tell whether all of it is durable.
+
+        Names that could not be synced for want of a descriptor wait for the next commit.
+        """
         assert self._under_way is not None, "a commit is under way"
-        for file in self._under_way[0]:
-            file.close()
+        files, _, names = self._under_way
         self._under_way = None
+        for file in files:
+            file.close()
+        left = names.directories if names is not None else []
+        for directory in left:
+            self.add_names(directory)
+        return not left
+
+    def sync_all(self) -> None:
+        """Run a whole commit at once, of all but an active segment.
+
+        Raises:
+            OSError: EIO, as of `sync_now`; EMFILE where names could not be synced and wait.
+        """
+        for item in self.begin(None):
+            sync_now(item)
+        if not self.end():
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 def sync_now(item: Syncable) -> None:

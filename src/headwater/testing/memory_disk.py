@@ -34,6 +34,8 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from headwater.base.disk import AlreadyLockedError, Buffer
+from headwater.base.handles import Handles
+from headwater.testing.memory_directory import MemoryDirectory
 from headwater.testing.memory_nodes import DirectoryNode, FileNode, Node, size_of, survivor
 
 Kind = Literal[
@@ -100,6 +102,7 @@ class MemoryFile:
         self._writable = writable
         self._on_device = on_device
         self._closed = False
+        disk.handles.opened(self)
 
     @property
     def path(self) -> str:
@@ -158,6 +161,9 @@ class MemoryFile:
     def close(self) -> None:
         """Refuse everything from now on."""
         self._closed = True
+        self._disk.handles.closed(self)
+
+    __del__ = close  # with the object, as a real file does
 
 
 class _Attempt:
@@ -190,6 +196,7 @@ class MemoryDisk:
             at the stack to see who asked.
         on_read: Called with the path before every read; may raise.
         read_only: Whether the sync of a directory has failed, so that every change is refused.
+        on_open: Called with the path before anything is opened, a directory too; may raise.
         after_operation: Called when an operation has happened or failed, to look at the disk.
     """
 
@@ -199,6 +206,8 @@ class MemoryDisk:
         self.capacity_bytes = capacity_bytes
         self.lie: Callable[[Operation], bool] | None = None
         self.on_read: Callable[[str], None] | None = None
+        self.on_open: Callable[[str], None] = lambda _: None
+        self.handles = Handles()
         self.after_operation: Callable[[Operation], None] | None = None
         self.read_only = False
         self._root = DirectoryNode()
@@ -212,6 +221,7 @@ class MemoryDisk:
 
     def open(self, path: str, *, create: bool = False) -> MemoryFile:
         """Open for appending and reading."""
+        self.handles.open(lambda: self.on_open(path))
         parent, name = self._parent(path)
         node = parent.cached.get(name)
         if node is None and create:
@@ -223,10 +233,12 @@ class MemoryDisk:
 
     def open_for_reading(self, path: str) -> MemoryFile:
         """Open for reading only."""
+        self.handles.open(lambda: self.on_open(path))
         return MemoryFile(self, path, self._as_file(path, self._find(path)))
 
     def open_on_device(self, path: str) -> MemoryFile:
         """Open for reading what the device holds."""
+        self.handles.open(lambda: self.on_open(path))
         return MemoryFile(self, path, self._as_file(path, self._find(path)), on_device=True)
 
     def exists(self, path: str) -> bool:
@@ -235,6 +247,7 @@ class MemoryDisk:
 
     def list_directory(self, path: str) -> list[str]:
         """Return the names, sorted."""
+        self.on_open(path)
         return sorted(self._directory(path).cached)
 
     def is_directory(self, path: str) -> bool:
@@ -294,7 +307,18 @@ class MemoryDisk:
             if fault is None:
                 parent.bind({name: None})
 
+    def open_directory(self, path: str) -> MemoryDirectory:
+        """Open a directory."""
+        self.handles.open_at_any_rate(lambda: self.on_open(path))
+        self._directory(path)
+        return MemoryDirectory(lambda: self.sync_opened(path))
+
     def sync_directory(self, path: str) -> None:
+        """Make the names durable; the directory is opened for that."""
+        self.on_open(path)
+        self.sync_opened(path)
+
+    def sync_opened(self, path: str) -> None:
         """Make the names durable, unless this sync fails or lies."""
         node = self._directory(path)
         with self.operation("sync_directory", path) as fault:
@@ -388,7 +412,7 @@ class MemoryDisk:
         found = MemoryDisk(capacity_bytes=self.capacity_bytes)
         found._root = self._root
         found.trace, found.read_only = self.trace, self.read_only
-        found.lie, found.on_read = self.lie, self.on_read
+        found.lie, found.on_read, found.on_open = self.lie, self.on_read, self.on_open
         found.after_operation = self.after_operation
         found._faults, found._cut_at, found._powered = self._faults, self._cut_at, self._powered
         self.cut_power()

@@ -36,7 +36,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from headwater.base.disk import Buffer, DirectoryLock, Disk, File
+from headwater.base.disk import Buffer, Directory, DirectoryLock, Disk, File
+from headwater.base.handles import Handles
 from headwater.testing.memory_disk import MemoryDisk, MemoryFile
 
 _LENGTHS: Final = struct.Struct(">II")
@@ -131,6 +132,25 @@ class TracedFile:
         self.inner.close()
 
 
+class TracedDirectory(NamedTuple):
+    """An open directory whose syncs are reported."""
+
+    disk: "TracedDisk"
+    inner: Directory
+    relative: str
+    path: str
+
+    def sync(self) -> None:
+        """Make the names durable."""
+        number = self.disk.begin_sync("sync_directory", self.relative, self.path)
+        self.inner.sync()
+        self.disk.end_sync(number)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        self.inner.close()
+
+
 class TracedDisk:
     """Passes everything on to another disk and reports what changes something.
 
@@ -152,6 +172,11 @@ class TracedDisk:
         self.operations = 0
         self.before: Callable[[int, str], None] | None = None
         self.lie: Callable[[str, str], bool] | None = None
+
+    @property
+    def handles(self) -> Handles:
+        """The open files of the disk beneath."""
+        return self._disk.handles
 
     # Reading is not reported.
 
@@ -231,6 +256,10 @@ class TracedDisk:
         with self.changing("remove_tree", self._relative(path)) as report:
             self._disk.remove_tree(path)
             report()
+
+    def open_directory(self, path: str) -> "TracedDirectory":
+        """Open a directory."""
+        return TracedDirectory(self, self._disk.open_directory(path), self._relative(path), path)
 
     def sync_directory(self, path: str) -> None:
         """Make the names in a directory durable."""

@@ -51,6 +51,7 @@ class _Disk(RealDisk):
     refuses_writes = False
 
     def __init__(self) -> None:
+        super().__init__()
         self.before_sync: Callable[[], None] = lambda: None
 
     def open(self, path: str, *, create: bool = False) -> RealFile:

@@ -1,6 +1,5 @@
 """Who gets in: as many as there are descriptors for, and the log's own are not among them."""
 
-import os
 import socket
 
 import pytest
@@ -8,18 +7,15 @@ import pytest
 from headwater.delivery.client import admin
 from headwater.delivery.client.cluster import Cluster
 from headwater.delivery.client.producer import Producer
-from headwater.delivery.server import listener
+from headwater.delivery.server import lifecycle
+from headwater.delivery.server.descriptors import Shares
 from headwater.testing.broker import EmbeddedBroker
 
 
 def test_clients_do_not_get_the_descriptors_that_the_log_needs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # The kernel gives the lowest number that is free: these are the next to be given.
-    spare = [os.dup(0) for _ in range(80)]
-    for descriptor in spare:
-        os.close(descriptor)
-    monkeypatch.setattr(listener, "_descriptors_for_clients", lambda: max(spare))
+    monkeypatch.setattr(lifecycle, "share_descriptors", lambda _: Shares(log=16, clients=80))
     crowd: list[socket.socket] = []
     with (
         EmbeddedBroker() as broker,

@@ -7,12 +7,13 @@ from headwater.base.record.batch import parse_header
 from headwater.base.record.control import CONTROL_ABORT, control_type
 from headwater.base.record.records import Record, build_batch, iterate
 from headwater.base.settings import TopicConfig
+from headwater.log.appended import Appended
 from headwater.log.compaction.cleaner import clean
 from headwater.log.compaction.job import Cleaned, Job
 from headwater.log.compaction.planning import plan_job
 from headwater.log.compaction.selection import find_cleanable
 from headwater.log.compaction.swap import swap_in
-from headwater.log.partition import Appended, PartitionLog
+from headwater.log.partition import PartitionLog
 from tests.log.helpers import NOW_MS, read_batches
 
 Pair = tuple[bytes | None, bytes | None]

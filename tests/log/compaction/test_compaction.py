@@ -1,5 +1,8 @@
 """Which log is next, and what becomes of a pass while the world goes on."""
 
+import errno
+import os
+
 import pytest
 
 from headwater.base.record.batch import MAGIC_POS
@@ -79,6 +82,39 @@ def finish(house: House, store: LogStore, job: Job, cleaned: Cleaned | None = No
 
 def names(house: House, log: PartitionLog, suffix: str) -> list[str]:
     return [name for name in house.disk.list_directory(log.directory) if name.endswith(suffix)]
+
+
+@pytest.mark.parametrize("lasts", [1, 3, 1_000])
+def test_a_lack_of_descriptors_puts_compaction_off(lasts: int) -> None:
+    """Whenever it begins and however long it lasts: nothing is lost, and a later pass is done."""
+    put_off = 0
+    for first in range(1, 60):
+        house = House()
+        store = house.open()
+        log = fill(store, segments=3)
+        job = next_job(house, store)
+        cleaned = run(house.disk, job)
+        opens = 0
+
+        def refuse(path: str, first: int = first) -> None:
+            nonlocal opens
+            opens += 1
+            if first <= opens < first + lasts:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+
+        house.disk.on_open = refuse
+        finish(house, store, job, cleaned)
+        house.disk.on_open = lambda _: None
+        assert not store.failed
+        if store.compaction.passes == 0:
+            put_off += 1
+            house.clock.advance(BACKOFF_MS)
+            finish(house, store, next_job(house, store))
+        assert pairs(log) == [(4, b"a", b"2"), (5, b"b", b"2")]
+        if opens < first:
+            break
+    assert opens < first
+    assert bool(put_off) == (lasts > 1), "an idle file is closed for the second try"
 
 
 def test_progress_is_recorded_as_kafka_does(house: House, store: LogStore) -> None:

@@ -87,6 +87,15 @@ class BrokerSettings:
         low=1,
     )
 
+    headwater_max_open_files: int | None = setting(
+        None,
+        "The most files of the log that are open at once; idle ones are closed to open others. "
+        "Without it a third of what the process may open (ulimit -n).",
+        kind=Kind.INT,
+        low=16,
+        optional=True,
+    )
+
     # What clients may ask of the server.
     socket_request_max_bytes: int = setting(
         100 << 20,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from headwater.base.clock import Timer, Timers
-from headwater.base.errors import ErrorCode, KafkaError
+from headwater.base.errors import ErrorCode, KafkaError, StorageError
 from headwater.delivery.broker.partition import Partition
 from headwater.log.extent import FileRange
 from headwater.log.txn_index import AbortedTransaction
@@ -112,10 +112,13 @@ def collect(wanted: Iterable[Wanted], limits: Limits) -> tuple[list[Found], bool
                 if records is not None and limits.read_committed:
                     aborted = log.aborted_transactions(offset, records.next_offset)
             except KafkaError as refused:
-                failed = True
-                # As Kafka: an error says nothing about the log, not even where it starts.
-                found.append(Found(refused.code, -1, -1, -1, None))
-                continue
+                if not total or not isinstance(refused, StorageError) or not refused.passes:
+                    failed = True
+                    # As Kafka: an error says nothing about the log, not even where it starts.
+                    found.append(Found(refused.code, -1, -1, -1, None))
+                    continue
+                # The ranges before it hold all the files that may be open: the answer is full.
+                records = None
         if records is not None:
             size = len(records)
             total += size

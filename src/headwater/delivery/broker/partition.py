@@ -15,7 +15,8 @@ from typing import Protocol
 
 from headwater.base.disk import Syncable
 from headwater.base.record.batch import BatchHeader
-from headwater.log.partition import Appended, PartitionLog
+from headwater.log.appended import Appended
+from headwater.log.partition import PartitionLog
 
 Action = Callable[[], None]
 

@@ -13,7 +13,7 @@ from headwater.base.record.codecs import Codec
 from headwater.base.record.records import build_batch, iterate, iterate_keys
 from headwater.base.record.validation import validate_for_append
 from headwater.delivery.broker.partition import Partition
-from headwater.log.partition import Appended
+from headwater.log.appended import Appended
 
 if TYPE_CHECKING:
     from headwater.delivery.broker.broker import Broker

@@ -19,6 +19,7 @@ from headwater.delivery.broker.broker import Broker
 from headwater.delivery.server.buffers import RequestMemory
 from headwater.delivery.server.cleaning import Cleaning, start_cleaning
 from headwater.delivery.server.committer import Committer
+from headwater.delivery.server.descriptors import share_descriptors
 from headwater.delivery.server.dispatch import Dispatcher
 from headwater.delivery.server.gate import Gate
 from headwater.delivery.server.listener import Listener
@@ -121,6 +122,8 @@ async def start_node(
 ) -> Node:
     """Recover the log, then open the port; ``progress`` hears how far recovery has come."""
     loop = asyncio.get_running_loop()
+    shares = share_descriptors(settings.headwater_max_open_files)
+    disk.handles.most = shares.log
     store = LogStore.open(
         disk,
         data_directory,
@@ -150,7 +153,9 @@ async def start_node(
             on_failure=lambda error: disk_failed(OSError(errno.EIO, error.message)),
         )
         gate = Gate(broker.settings, broker.quotas, clock)
-        listener = Listener(Dispatcher(broker), gate, settings=settings, clock=clock, loop=loop)
+        listener = Listener(
+            Dispatcher(broker), gate, shares.clients, settings=settings, clock=clock, loop=loop
+        )
         node = Node(broker, listener, committer, timers, failed)
         failed.add_done_callback(
             lambda done: broker.topics.fail(f"the disk failed: {done.result()}")

@@ -9,9 +9,7 @@ import asyncio
 import contextlib
 import errno
 import logging
-import resource
 import socket
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -36,8 +34,6 @@ _SWEEP_INTERVAL_S = 5.0
 # A request that stops in the middle for this long is given up, because its memory is held. Any
 # byte starts the time anew.
 _STALLED_MS = 30_000
-# Descriptors that no client gets: a log that cannot open a file can promise nothing any more.
-_RESERVED_DESCRIPTORS = 1024
 # Wait before accepting again when descriptors have run out.
 _ACCEPT_PAUSE_S = 0.1
 # Refused connections that are held for a moment, so that they do not come back at once.
@@ -51,6 +47,7 @@ class Listener:
         self,
         dispatcher: Dispatcher,
         gate: Gate,
+        clients_max: int,
         *,
         settings: BrokerSettings,
         clock: Clock,
@@ -69,7 +66,8 @@ class Listener:
         self._gate = gate
         self._full = False
         self._held: dict[socket.socket, asyncio.TimerHandle] = {}
-        self._descriptors_end = _descriptors_for_clients()
+        self._clients_max = clients_max
+        self._out_of_descriptors = False
         self._accept_queue = settings.socket_listen_backlog_size
         self._connections: set[Connection] = set()
         # Dictionary as ordered set: whoever came first gets memory first.
@@ -116,10 +114,13 @@ class Listener:
             except (BlockingIOError, ConnectionAbortedError):
                 return
             except OSError as error:
-                _log.error("cannot accept connections: %s; raise the file limit", error)
+                if not self._out_of_descriptors:
+                    _log.error("cannot accept connections: %s; raise the file limit", error)
+                self._out_of_descriptors = True
                 self._pause_accepting(_ACCEPT_PAUSE_S)
                 return
-            if sock.fileno() >= self._descriptors_end:
+            self._out_of_descriptors = False
+            if len(self._connections) + len(self._held) >= self._clients_max:
                 _log.warning("refusing %s: the log needs the last files; raise the limit", address)
                 sock.close()
                 continue
@@ -260,17 +261,6 @@ class Listener:
         for connection in tuple(self._connections):
             connection.close()
         self.executor.shutdown(wait=False, cancel_futures=True)
-
-
-def _descriptors_for_clients() -> int:
-    """Return the first descriptor that is not for clients.
-
-    The kernel hands out the lowest free number: a high one means that few are left.
-    """
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit == resource.RLIM_INFINITY:
-        return sys.maxsize
-    return limit - min(_RESERVED_DESCRIPTORS, limit // 4)
 
 
 def _resolve(host: str, port: int) -> tuple[Any, ...]:

@@ -19,7 +19,9 @@ Readers who hold a file keep it. Between two steps nobody is let in, so nobody o
 just changed.
 """
 
-from headwater.base.disk import Disk, may_pass, sync_names
+from collections.abc import Sequence
+
+from headwater.base.disk import Disk, Names, may_pass, sync_names
 from headwater.base.errors import StorageError
 from headwater.log.compaction.job import NewSegment
 from headwater.log.names import CLEANED, SWAP, offset_name
@@ -51,35 +53,60 @@ def swap_in(disk: Disk, log: PartitionLog, new: NewSegment, *, due_ms: int) -> b
             for path in paths:
                 disk.remove(path + CLEANED)
             return False
-        sync_names(disk, log.directory)
-        for path in paths:
-            disk.rename(path + CLEANED, path + SWAP)
+        # Opened once for all steps: none of them may fail for want of a descriptor.
+        names = Names(disk, log.directory)
     except OSError as error:
-        if may_pass(error) or isinstance(error, FileNotFoundError):
-            raise StorageError(f"{log.directory} cannot be compacted: {error}") from error
-        log.fail(f"a cleaned segment cannot be put in place: {error}")
-        raise StorageError(log.failure) from error
-    try:
-        sync_names(disk, log.directory)
-        old = [log.segments[place + number] for number in range(len(new.replaces))]
-        segment = Segment(
-            disk,
-            log.directory,
-            new.base_offset,
-            size=new.size,
-            created_ms=max(segment.created_ms for segment in old),
-        )
-        for replaced in old:
-            replaced.mark_deleted()
-        sync_names(disk, log.directory)
-        for path in paths:
-            disk.rename(path + SWAP, path)
-        log.segments.replace(place, len(old), segment, due_ms=due_ms)
-        sync_names(disk, log.directory)
-    except OSError as error:
-        log.fail(f"a cleaned segment cannot be put in place: {error}")
-        raise StorageError(log.failure) from error
+        raise _failed(log, error) from error
+    with names:
+        try:
+            names.sync()
+            for path in paths:
+                disk.rename(path + CLEANED, path + SWAP)
+        except OSError as error:
+            raise _failed(log, error) from error
+        try:
+            _replace(disk, log, new, names, place=place, paths=paths, due_ms=due_ms)
+        except OSError as error:
+            log.fail(f"a cleaned segment cannot be put in place: {error}")
+            raise StorageError(log.failure) from error
     return True
+
+
+def _replace(
+    disk: Disk,
+    log: PartitionLog,
+    new: NewSegment,
+    names: Names,
+    *,
+    place: int,
+    paths: Sequence[str],
+    due_ms: int,
+) -> None:
+    """Do what follows once the new segment counts; there is no way back from here."""
+    names.sync()
+    old = [log.segments[place + number] for number in range(len(new.replaces))]
+    segment = Segment(
+        disk,
+        log.directory,
+        new.base_offset,
+        size=new.size,
+        created_ms=max(segment.created_ms for segment in old),
+    )
+    for replaced in old:
+        replaced.mark_deleted()
+    names.sync()
+    for path in paths:
+        disk.rename(path + SWAP, path)
+    log.segments.replace(place, len(old), segment, due_ms=due_ms)
+    names.sync()
+
+
+def _failed(log: PartitionLog, error: OSError) -> StorageError:
+    """Say that the old segments hold; the log fails unless it was a lack that may pass."""
+    if may_pass(error) or isinstance(error, FileNotFoundError):
+        return StorageError(f"{log.directory} cannot be compacted: {error}")
+    log.fail(f"a cleaned segment cannot be put in place: {error}")
+    return StorageError(log.failure)
 
 
 def remove_cleaned(disk: Disk, directory: str) -> None:

@@ -11,18 +11,65 @@ power cut is no part of it: only a disk that can be cut can show that.
         def root(self): return "/somewhere/empty"
 """
 
+import gc
+import os
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
 import pytest
 
 from headwater.base.disk import (
     AlreadyLockedError,
     Disk,
     File,
+    Names,
+    may_pass,
     parent_directory,
     read_device_file,
     read_file,
     replace_file,
     sync_names,
 )
+from headwater.base.handles import lacks_descriptors
+
+
+@contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    """Let this process open nothing more."""
+    # What is only waiting to be collected would give its descriptor back in the middle of it.
+    gc.collect()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+class _Holder:
+    """Keeps one file open until it is asked to let go."""
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        self.used = True
+        self.file: File | None = disk.open(path, create=True)
+        disk.handles.keep(self)
+
+    def let_go(self) -> bool:
+        was_used, self.used = self.used, False
+        if not was_used:
+            self.file = None
+        return not was_used
+
+
+def _error_of(attempt: Callable[[], object]) -> OSError | None:
+    try:
+        attempt()
+    except OSError as error:
+        return error
+    return None
 
 
 class DiskContract:
@@ -37,6 +84,11 @@ class DiskContract:
     def root(self) -> str:
         """Return the path of an existing, empty directory."""
         raise AssertionError("a subclass gives the directory")
+
+    @pytest.fixture
+    def no_descriptor_left(self) -> Callable[[], AbstractContextManager[None]]:
+        """Return what keeps the disk from opening anything; a disk in memory has its own."""
+        return no_descriptor_left
 
     # Files.
 
@@ -293,6 +345,85 @@ class DiskContract:
     def test_room(self, disk: Disk, root: str) -> None:
         """There is a number for what is left."""
         assert disk.free_bytes(root) > 0
+
+    # Handles.
+
+    def test_open_files_are_counted(self, disk: Disk, root: str) -> None:
+        """Closing a file, or forgetting it, gives the handle back."""
+        before = len(disk.handles)
+        file = disk.open(f"{root}/a", create=True)
+        reader = disk.open_for_reading(f"{root}/a")
+        assert len(disk.handles) == before + 2
+        file.close()
+        file.close()
+        assert len(disk.handles) == before + 1
+        del reader
+        assert len(disk.handles) == before
+
+    def test_no_more_files_than_allowed(self, disk: Disk, root: str) -> None:
+        """A file too many is refused and not made; directories are opened all the same."""
+        disk.handles.most = 1
+        file = disk.open(f"{root}/a", create=True)
+        with pytest.raises(OSError, match="being written or sent") as refused:
+            disk.open(f"{root}/b", create=True)
+        with pytest.raises(OSError, match="being written or sent"):
+            disk.open_for_reading(f"{root}/a")
+
+        assert may_pass(refused.value)
+        assert disk.list_directory(root) == ["a"]
+        sync_names(disk, root)
+        file.close()
+        disk.open(f"{root}/b", create=True)
+
+    def test_an_idle_file_is_closed_for_another(self, disk: Disk, root: str) -> None:
+        """Holders are asked in turn, and those that were used since are spared once."""
+        disk.handles.most = 2
+        first, second = (_Holder(disk, f"{root}/{name}") for name in ("a", "b"))
+        second.used = False
+        third = _Holder(disk, f"{root}/c")
+
+        assert (first.file is None, second.file is None) == (False, True)
+        assert not first.used
+        assert third.file is not None
+        assert len(disk.handles) == 2
+
+    def test_without_a_descriptor_nothing_happens(
+        self,
+        disk: Disk,
+        root: str,
+        no_descriptor_left: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        """What has to be opened is refused with an error that may pass, and no sync has failed."""
+        replace_file(disk, f"{root}/a", b"old")
+        attempts = (
+            lambda: disk.open(f"{root}/b", create=True),
+            lambda: disk.open(f"{root}/a"),
+            lambda: disk.open_for_reading(f"{root}/a"),
+            lambda: disk.list_directory(root),
+            lambda: disk.open_directory(root),
+            lambda: disk.sync_directory(root),
+            lambda: sync_names(disk, root),
+            lambda: replace_file(disk, f"{root}/a", b"new"),
+        )
+        with no_descriptor_left():
+            errors = [_error_of(attempt) for attempt in attempts]
+
+        assert [error is not None and lacks_descriptors(error) for error in errors] == [True] * 8
+        assert disk.list_directory(root) == ["a"]
+        assert read_file(disk, f"{root}/a") == b"old"
+        sync_names(disk, root)
+
+    def test_a_directory_that_is_open_can_be_synced(
+        self,
+        disk: Disk,
+        root: str,
+        no_descriptor_left: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        """A name that is changed once its directory is open becomes durable for certain."""
+        with Names(disk, root) as names, no_descriptor_left():
+            disk.make_directory(f"{root}/a")
+            names.sync()
+            names.sync()
 
     # Locks.
 
