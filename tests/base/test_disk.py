@@ -14,11 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.base.directory_lock import AlreadyLockedError, lock_holder
 from headwater.base.disk import (
-    AlreadyLockedError,
     RealDisk,
     RealFile,
-    lock_holder,
     may_pass,
     read_device_file,
     read_file,

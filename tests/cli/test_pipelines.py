@@ -12,7 +12,7 @@ from typing import IO
 
 import pytest
 
-from headwater.base.disk import RealLock
+from headwater.base.directory_lock import RealLock
 from headwater.cli import run_file
 from headwater.cli.errors import Exit
 from headwater.cli.run import maybe_watermark_text

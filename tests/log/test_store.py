@@ -8,7 +8,8 @@ import pytest
 
 from headwater.base.chance import SystemChance
 from headwater.base.clock import SystemClock
-from headwater.base.disk import AlreadyLockedError, Disk, RealDisk, read_file, replace_file
+from headwater.base.directory_lock import AlreadyLockedError
+from headwater.base.disk import Disk, RealDisk, read_file, replace_file
 from headwater.base.errors import ErrorCode, HeadwaterError, KafkaError, StorageError
 from headwater.base.settings import BrokerSettings, TopicConfig
 from headwater.log import layout

@@ -16,7 +16,7 @@ from enum import IntEnum
 
 import click
 
-from headwater.base.disk import AlreadyLockedError
+from headwater.base.directory_lock import AlreadyLockedError
 from headwater.base.errors import ErrorCode, HeadwaterError, KafkaError, MalformedMessageError
 from headwater.cli.output import paint
 from headwater.delivery.client.errors import BrokerUnreachableError, UnsupportedByBrokerError

@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from headwater.base import disk
+from headwater.base import directory_lock
 from headwater.base.private import write_private_text
 
 RUN_FILE = "headwater.run"
@@ -51,4 +51,4 @@ def find(data_directory: str) -> Running | None:
 
 def lock_holder(data_directory: str) -> int | None:
     """Return the pid of the process that holds the directory, or None when nobody does."""
-    return disk.lock_holder(f"{data_directory}/log/.lock")
+    return directory_lock.lock_holder(f"{data_directory}/log/.lock")

@@ -23,7 +23,8 @@ import click
 
 from headwater.base.chance import SystemChance
 from headwater.base.clock import SystemClock
-from headwater.base.disk import AlreadyLockedError, RealDisk, is_full
+from headwater.base.directory_lock import AlreadyLockedError
+from headwater.base.disk import RealDisk, is_full
 from headwater.base.errors import HeadwaterError
 from headwater.base.settings import Loaded
 from headwater.base.settings.places import DEFAULT_DATA

@@ -91,6 +91,15 @@ class OffsetFiles:
         """Return what a file says of a partition; 0 where it says nothing."""
         return self._recorded[name].get(key, 0)
 
+    def recovery_point(self, key: Key, *, compacted: bool) -> int:
+        """Return the offset below which a partition is durable, as far as the files know.
+
+        Without a recovery point, the gaps of an earlier compaction would be taken for the end of
+        the log. Compaction stays below what is durable, so its own checkpoint serves as well.
+        """
+        point = self.recorded(RECOVERY_POINTS, key)
+        return point if point or compacted else self.recorded(CLEAN_OFFSETS, key)
+
     def record(self, name: str, offsets: Mapping[Key, int]) -> None:
         """Let a file say this and nothing else, durably; written only when it says otherwise.
 

@@ -36,12 +36,10 @@ from headwater.base.errors import ErrorCode, HeadwaterError, KafkaError, Storage
 from headwater.base.settings import BrokerSettings, TopicConfig
 from headwater.log import manifest
 from headwater.log.checkpoints import (
-    CLEAN_OFFSETS,
     CLEAN_SHUTDOWN,
     LOG_STARTS,
     META_PROPERTIES,
     RECOVERY_POINTS,
-    Key,
     OffsetFiles,
     read_clean_shutdown,
     write_clean_shutdown,
@@ -550,7 +548,7 @@ class LogStore:
 
     def _open_log(self, topic: Topic, index: int, *, clean: bool) -> PartitionLog:
         key = (topic.name, index)
-        recovery_point = self._recovery_point(topic, key)
+        recovery_point = self._offsets.recovery_point(key, compacted=topic.config.is_compacted)
         log_start_offset = self._offsets.recorded(LOG_STARTS, key)
         log = PartitionLog.open(
             self._disk,
@@ -569,14 +567,6 @@ class LogStore:
         found = range(log.log_start_offset, log.log_end_offset)
         tell_missing(log.directory, range(log_start_offset, recovery_point), found, clean=clean)
         return log
-
-    def _recovery_point(self, topic: Topic, key: Key) -> int:
-        point = self._offsets.recorded(RECOVERY_POINTS, key)
-        if point == 0 and not topic.config.is_compacted:
-            # Without a recovery point the gaps of an earlier compaction would be taken for the end
-            # of the log. Compaction goes only where everything is durable, so it tells as well.
-            point = self._offsets.recorded(CLEAN_OFFSETS, key)
-        return point
 
     # Changing.
 

@@ -33,7 +33,8 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from headwater.base.disk import AlreadyLockedError, Buffer
+from headwater.base.directory_lock import AlreadyLockedError
+from headwater.base.disk import Buffer
 from headwater.base.handles import Handles
 from headwater.testing.memory_directory import MemoryDirectory
 from headwater.testing.memory_nodes import DirectoryNode, FileNode, Node, size_of, survivor

@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from headwater.base.disk import AlreadyLockedError, RealLock, is_full, lock_holder
+from headwater.base.directory_lock import AlreadyLockedError, RealLock, lock_holder
+from headwater.base.disk import is_full
 from headwater.base.private import make_private_directory, private_opener, restrict_directory
 from headwater.base.settings.places import DEFAULT_DATA
 from headwater.streams.running.errors import (

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from headwater.base.disk import AlreadyLockedError, RealLock
+from headwater.base.directory_lock import AlreadyLockedError, RealLock
 from headwater.streams.sink.errors import StagingError
 from headwater.streams.sink.staging import own_root
 

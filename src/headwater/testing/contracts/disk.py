@@ -19,8 +19,8 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
+from headwater.base.directory_lock import AlreadyLockedError
 from headwater.base.disk import (
-    AlreadyLockedError,
     Disk,
     File,
     Names,
