@@ -13,7 +13,8 @@ from headwater.base.errors import StorageError
 from headwater.base.record.batch import parse_header
 from headwater.base.record.records import Record, build_batch
 from headwater.base.settings import BrokerSettings, TopicConfig
-from headwater.log.partition import Appended, PartitionLog
+from headwater.log.appended import Appended
+from headwater.log.partition import PartitionLog
 from headwater.log.store import LogStore
 from headwater.log.unsynced import sync_now
 from headwater.testing.seeded_chance import SeededChance

@@ -6,11 +6,10 @@ May import: headwater.base.errors, headwater.base.spelling.
 Start reading at: `headwater.base.settings.setting`, then `topic` and `broker`.
 """
 
+from headwater.base.settings.addresses import split_address, split_overrides
 from headwater.base.settings.broker import (
     BROKER_SETTINGS,
     BrokerSettings,
-    split_address,
-    split_overrides,
     unknown_broker_config,
 )
 from headwater.base.settings.loading import Loaded, Shown, load_settings, variable_for

@@ -14,11 +14,11 @@ defaults are those of Kafka 4.3 except:
 """
 
 import dataclasses
-import ipaddress
 from collections.abc import Mapping
 from typing import Final, Self
 
-from headwater.base.errors import ErrorCode, HeadwaterError, KafkaError
+from headwater.base.errors import ErrorCode, KafkaError
+from headwater.base.settings.addresses import split_address, split_overrides
 from headwater.base.settings.places import DEFAULT_DATA
 from headwater.base.settings.setting import (
     INT_MAX,
@@ -562,43 +562,3 @@ def unknown_broker_config(name: str) -> KafkaError:
     """Return the error for a broker setting that does not exist."""
     hint = suggestion(name, BROKER_SETTINGS)
     return KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown broker config name: {name}{hint}")
-
-
-def split_address(text: str) -> tuple[str, int]:
-    """Split ``HOST:PORT``, with or without Kafka's ``PLAINTEXT://`` before it.
-
-    Raises:
-        HeadwaterError: The text is no address, or names a protocol we do not speak.
-    """
-    protocol, separator, rest = text.rpartition("://")
-    if separator and protocol.upper() != "PLAINTEXT":
-        raise HeadwaterError(
-            f"cannot listen with {protocol}: only PLAINTEXT exists", hint="use HOST:PORT"
-        )
-    host, colon, port = rest.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65_535:
-        raise HeadwaterError(
-            f"{text!r} is no address", hint="write HOST:PORT, for example 127.0.0.1:9092"
-        )
-    return host, int(port)
-
-
-def split_overrides(text: str) -> dict[str, int]:
-    """Split ``ADDRESS:COUNT,...`` of ``max.connections.per.ip.overrides``.
-
-    Raises:
-        KafkaError: INVALID_CONFIG: an entry is no address with a number.
-    """
-    overrides = {}
-    for entry in filter(None, map(str.strip, text.split(","))):
-        address, _, count = entry.rpartition(":")
-        try:
-            key = str(ipaddress.ip_address(address.removeprefix("[").removesuffix("]")))
-            overrides[key] = int(count)
-        except ValueError:
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG,
-                f"max.connections.per.ip.overrides: {entry!r} is no ADDRESS:COUNT",
-            ) from None
-    return overrides
