@@ -452,8 +452,7 @@ class _Search:
         """Replace the index files, so that a name never stands for entries that are not durable."""
         files = Unsynced(self._disk)
         segment.replace_indexes(files)
-        for item in files.begin(None):
-            sync_now(item)
+        files.sync_all()
 
     def _make_durable(self, first: int, epochs: LeaderEpochs) -> None:
         """Sync all that was looked at: the device may have it in a cache of its own."""
