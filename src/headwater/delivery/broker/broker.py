@@ -40,6 +40,9 @@ from headwater.log.topic import INTERNAL_TOPICS
 _UPKEEP_INTERVAL_MS = 1_000
 # How often a disk that stays full is complained of; clients that retry would fill the log.
 _COMPLAINT_INTERVAL_MS = 10_000
+# A client that has just deleted a topic refreshes what it knows of it, often with a request that
+# would create the topic. Five seconds outlast the quick repetitions of librdkafka and kafka-python.
+_STAYS_DELETED_MS = 5_000
 
 _log = logging.getLogger(__name__)
 
@@ -77,6 +80,7 @@ class Broker:
         self._quiet_until_ms = 0
         self.topics = Topics(store, commits)
         self.promises = Promises()
+        self._deleted_until_ms: dict[tuple[str, str | None], int] = {}
         self.groups = Groups(
             topics=self.topics, settings=settings, clock=clock, timers=timers, chance=chance
         )
@@ -114,6 +118,15 @@ class Broker:
     def _configured(self, settings: BrokerSettings) -> None:
         self.settings = settings
 
+    def delete_topic(self, name: str, *, client_id: str | None) -> None:
+        """Delete a topic, and do not create it on demand of the same client for a while.
+
+        Raises:
+            KafkaError: As `Topics.delete`.
+        """
+        self.topics.delete(name)
+        self._deleted_until_ms[name, client_id] = self.clock.monotonic_ms() + _STAYS_DELETED_MS
+
     def create_on_demand(
         self, names: Sequence[str], *, allowed: bool, client_id: str | None
     ) -> dict[str, ErrorCode]:
@@ -133,8 +146,13 @@ class Broker:
             return told
         quota = self.quotas.mutations(client_id, strict=True)
         granted: list[NewTopic] = []
-        legal = [name for name, code in told.items() if code != ErrorCode.INVALID_TOPIC_EXCEPTION]
-        for name, plan in self._plan_on_demand(legal).items():
+        wanted = [
+            name
+            for name, code in told.items()
+            if code != ErrorCode.INVALID_TOPIC_EXCEPTION
+            and not self._stays_deleted(name, client_id)
+        ]
+        for name, plan in self._plan_on_demand(wanted).items():
             if isinstance(plan, KafkaError):
                 told[name] = plan.code
                 continue
@@ -148,6 +166,10 @@ class Broker:
         except KafkaError as error:
             told |= {plan.name: error.code for plan in granted}
         return told
+
+    def _stays_deleted(self, name: str, client_id: str | None) -> bool:
+        until_ms = self._deleted_until_ms.get((name, client_id))
+        return until_ms is not None and self.clock.monotonic_ms() < until_ms
 
     def _plan_on_demand(self, names: Sequence[str]) -> dict[str, NewTopic | KafkaError]:
         own = {
@@ -179,6 +201,12 @@ class Broker:
         failure = StorageError("the log cannot be written any more")
         self.quotas.forget_idle()
         self.promises.forget_kept()
+        monotonic_ms = self.clock.monotonic_ms()
+        self._deleted_until_ms = {
+            key: until_ms
+            for key, until_ms in self._deleted_until_ms.items()
+            if monotonic_ms < until_ms
+        }
         try:
             self.topics.request_due_commits()
             self.store.work_due(now_ms)

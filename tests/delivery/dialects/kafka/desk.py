@@ -108,9 +108,9 @@ class Desk:
         self.commits = WaitingCommits()
         self.broker = self._open()
 
-    def ask(self, request: Message, version: int | None = None) -> Any:  # noqa: ANN401 - its own class
+    def ask(self, request: Message, version: int | None = None, *, client_id: str = "desk") -> Any:  # noqa: ANN401 - its own class
         """Send a request and return its answer."""
-        call = self.begin(request, version)
+        call = self.begin(request, version, client_id=client_id)
         self.commits.run()
         (response,) = [answer for answered, answer in self.line.answers if answered is call]
         parts = framing.encode_response(call.header, response)
@@ -119,11 +119,13 @@ class Desk:
         assert correlation_id == 7
         return message
 
-    def begin(self, request: Message, version: int | None = None) -> Call:
+    def begin(
+        self, request: Message, version: int | None = None, *, client_id: str = "desk"
+    ) -> Call:
         """Send a request; its answer may be in the line, or come later."""
         key, version = _key_and_version(request, version)
         # Writable, like the server's: an append stamps offset and epoch in place.
-        parts = framing.encode_request(key, version, 7, "desk", request)
+        parts = framing.encode_request(key, version, 7, client_id, request)
         frame = memoryview(bytearray().join(parts))[4:]
         header, decoded = framing.decode_request(frame)
         call = Call(self.broker, self.line, header)

@@ -1,15 +1,16 @@
 """Metadata: topics that come into being by being mentioned."""
 
 from headwater.base.errors import ErrorCode
-from headwater.delivery.wire.kafka.messages import MetadataRequest
+from headwater.delivery.wire.kafka.messages import DeleteTopicsRequest, MetadataRequest
 from tests.delivery.dialects.kafka.desk import Desk
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def mention(desk: Desk, *names: str) -> dict[str, int]:
+def mention(desk: Desk, *names: str, client_id: str = "desk") -> dict[str, int]:
     topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-    answer = desk.ask(MetadataRequest(topics, allow_auto_topic_creation=True), 9)
+    request = MetadataRequest(topics, allow_auto_topic_creation=True)
+    answer = desk.ask(request, 9, client_id=client_id)
     return {each.name: each.error_code for each in answer.topics}
 
 
@@ -40,3 +41,28 @@ def test_a_name_that_collides_keeps_no_other_from_being_created() -> None:
     invalid = ErrorCode.INVALID_TOPIC_EXCEPTION
     assert mention(desk, "a_b", "c", "d e") == {"a_b": invalid, "c": UNKNOWN, "d e": invalid}
     assert mention(desk, "c") == {"c": ErrorCode.NONE}
+
+
+def test_a_client_does_not_bring_back_the_topic_that_it_has_just_deleted() -> None:
+    desk = Desk()
+    mention(desk, "orders")
+    (deleted,) = desk.ask(DeleteTopicsRequest(topic_names=["orders"]), 5).responses
+    assert deleted.error_code == ErrorCode.NONE
+
+    for _ in range(4):
+        assert mention(desk, "orders") == {"orders": UNKNOWN}
+        desk.clock.advance(1_000)
+    assert desk.broker.topics.get("orders") is None
+
+    desk.clock.advance(1_000)
+    mention(desk, "orders")
+    assert mention(desk, "orders") == {"orders": ErrorCode.NONE}
+
+
+def test_another_client_creates_a_deleted_topic_at_once() -> None:
+    desk = Desk()
+    mention(desk, "orders")
+    desk.ask(DeleteTopicsRequest(topic_names=["orders"]), 5)
+
+    assert mention(desk, "orders", client_id="other") == {"orders": UNKNOWN}
+    assert mention(desk, "orders", client_id="other") == {"orders": ErrorCode.NONE}

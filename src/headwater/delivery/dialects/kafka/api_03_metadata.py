@@ -5,8 +5,8 @@ Behaviour:
 * v0: an empty list of topics means all; v1+: null means all, empty means none.
 * A topic that does not exist is created when both the request and ``auto.create.topics.enable``
   allow it; all such topics of a request with one sync. As from Kafka, the answer is
-  UNKNOWN_TOPIC_OR_PARTITION and the next one has the topic: whoever asks what became of a topic
-  that it has deleted is told that it is gone, though a request that allows creation brings it back.
+  UNKNOWN_TOPIC_OR_PARTITION and the next one has the topic. A client that has just deleted the
+  topic does not bring it back by asking for it.
 * New topics count against controller_mutation_rate; above that they are not there at the next
   request either. The broker's own topics come in their own shape; ``__share_group_state`` is not
   created.
