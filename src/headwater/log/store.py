@@ -9,6 +9,7 @@ what recurs while it is open (``upkeep``), and nothing of who asks.
     <data>/log/headwater.journal                  the manifest: what exists
     <data>/log/meta.properties                    for Kafka's tools
     <data>/log/*-offset-checkpoint                recovery points, log starts, high watermarks
+    <data>/log/overflow.properties                what was dropped by default, if anything was
     <data>/log/.kafka_cleanshutdown               left by a clean stop
     <data>/log/<topic>-<partition>/               made by the first append
 
@@ -48,6 +49,7 @@ from headwater.log.checkpoints import (
 from headwater.log.compaction.compaction import Compaction
 from headwater.log.deletion import Deletions
 from headwater.log.directories import parse_partition_directory, partition_directory
+from headwater.log.dropping import OVERFLOW_DEFAULTS, drop_again, note_defaults
 from headwater.log.layout import check_layout, make_directory, upgrade_layout
 from headwater.log.manifest import PRODUCER_ID_BLOCK, Manifest, ManifestDamagedError, TopicEntry
 from headwater.log.partition import PartitionLog
@@ -349,6 +351,9 @@ class LogStore:
         changed = [
             (topic, TopicConfig.parse(topic.configs, defaults)) for topic in self._topics.values()
         ]
+        overflow = f"{self.directory}/{OVERFLOW_DEFAULTS}"
+        with self._upkeep.writing(OVERFLOW_DEFAULTS):
+            note_defaults(self._disk, overflow, defaults, self.persist_log_starts)
         self._topic_defaults = defaults
         for topic, config in changed:
             topic.configure(config)
@@ -506,6 +511,8 @@ class LogStore:
         )
         self._open_topics(progress, clean=self.stopped_cleanly)
         if not self.stopped_cleanly:
+            overflow = f"{directory}/{OVERFLOW_DEFAULTS}"
+            drop_again(disk, overflow, self._topics.values(), self._topic_defaults)
             # The last process may have ended between a new name and the sync of it.
             for path in (parent_directory(directory), directory):
                 sync_names(disk, path)

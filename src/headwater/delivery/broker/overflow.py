@@ -128,7 +128,8 @@ class Overflow:
         """Drop what had been dropped before the broker stopped.
 
         Nobody writes those log starts down, one for each commit. They follow from what is durable
-        and from the bound, so they are found again: at least as high as anybody was told.
+        and from the bound, so they are found again: at least as high as anybody was told. Where the
+        bound is a default that has changed since, the store has done it by the old one.
         """
         self._drop(partition)
 
@@ -165,9 +166,7 @@ class Overflow:
         if before_bytes <= bound:
             return
         before_offset = log.log_start_offset
-        # The newest batch stays, whatever its size: nobody could ever read it otherwise.
-        newest_bytes = log.bytes_from(log.high_watermark - 1) - log.bytes_from(log.high_watermark)
-        log.drop_oldest(max(bound, newest_bytes))
+        log.drop_oldest(bound)
         counters = self._counters(partition)
         counters.dropped_records += log.log_start_offset - before_offset
         counters.dropped_bytes += before_bytes - log.durable_bytes()
