@@ -71,7 +71,8 @@ def test_configs(cluster: Cluster, name: str) -> None:
 
 
 def test_offsets_by_time(cluster: Cluster, name: str) -> None:
-    admin.create_topic(cluster, name)
+    # The records are years old: the default retention would delete them.
+    admin.create_topic(cluster, name, configs={"retention.ms": "-1"})
     with Producer(cluster) as producer:
         for number in range(10):
             producer.send(name, b"x", timestamp_ms=1_700_000_000_000 + number * 1000)
