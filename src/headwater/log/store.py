@@ -33,7 +33,7 @@ from typing import Final, Self
 from headwater.base.chance import Chance, random_uuid
 from headwater.base.clock import Clock
 from headwater.base.disk import DirectoryLock, Disk, parent_directory, sync_names
-from headwater.base.errors import ErrorCode, HeadwaterError, KafkaError, StorageError
+from headwater.base.errors import ErrorCode, KafkaError, StorageError
 from headwater.base.settings import BrokerSettings, TopicConfig
 from headwater.log import manifest
 from headwater.log.checkpoints import (
@@ -55,7 +55,7 @@ from headwater.log.manifest import PRODUCER_ID_BLOCK, Manifest, ManifestDamagedE
 from headwater.log.partition import PartitionLog
 from headwater.log.recovery import tell_missing
 from headwater.log.settling import settle
-from headwater.log.topic import Topic
+from headwater.log.topic import Topic, parse_stored_config
 from headwater.log.upkeep import Upkeep
 
 __all__ = ["JOURNAL", "LogStore", "Recovery", "Topic"]
@@ -525,7 +525,7 @@ class LogStore:
         total = sum(entry.partitions for entry in entries)
         done = 0
         for entry in entries:
-            config = self._stored_config(entry)
+            config = parse_stored_config(entry.name, entry.configs, self._topic_defaults)
             topic = self._topic(entry, config)
             for index in range(entry.partitions):
                 key = (entry.name, index)
@@ -536,16 +536,6 @@ class LogStore:
                 done += 1
                 if progress is not None:
                     progress(Recovery(entry.name, index, done, total, clean))
-
-    def _stored_config(self, entry: TopicEntry) -> TopicConfig:
-        try:
-            return TopicConfig.parse(entry.configs, self._topic_defaults)
-        except KafkaError as error:
-            # Going on with the defaults could mean to delete what somebody wanted kept.
-            raise HeadwaterError(
-                f"the configs of topic {entry.name} cannot be used: {error.message}",
-                hint="use the program that set them, or settings that agree with them",
-            ) from error
 
     def _topic(self, entry: TopicEntry, config: TopicConfig) -> Topic:
         topic = Topic(entry.name, entry.topic_id, dict(entry.configs), config)

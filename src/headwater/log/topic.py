@@ -3,9 +3,11 @@
 This file alone decides what a topic consists of and which topics are the broker's own.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from headwater.base.errors import HeadwaterError, KafkaError
 from headwater.base.settings import TopicConfig
 from headwater.log.partition import PartitionLog
 
@@ -43,3 +45,20 @@ class Topic:
         self.config = config
         for log in self.partitions:
             log.config = config
+
+
+def parse_stored_config(
+    name: str, configs: Mapping[str, str], defaults: TopicConfig
+) -> TopicConfig:
+    """Return the config of a topic that was created earlier.
+
+    Raises:
+        HeadwaterError: This program cannot use it. The defaults could delete what the topic keeps.
+    """
+    try:
+        return TopicConfig.parse(configs, defaults)
+    except KafkaError as error:
+        raise HeadwaterError(
+            f"the configs of topic {name} cannot be used: {error.message}",
+            hint="use the program that set them, or settings that agree with them",
+        ) from error
