@@ -159,6 +159,9 @@ def tables(
 ) -> dict[str, DataFrame]:
     """Read several topics as tables, by one source: each batch has all of them up to one cut.
 
+    A cut holds the end of each partition at the moment it is read. A log transaction over several
+    partitions may be split between two batches: its end reaches one partition after the other.
+
     Args:
         spark: The session.
         wanted: Of each table, under its name, what `hw.table` is told: `topic`, `schema`, `key`,
