@@ -4,7 +4,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -14,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.base.directory_lock import AlreadyLockedError, lock_holder
 from headwater.base.disk import (
     RealDisk,
     RealFile,
@@ -115,36 +113,6 @@ class TestRealDisk:
 
         assert file.size() == 8
         assert file.read(100, 0) == b"keptmore"
-
-    def test_another_process_is_named(self, tmp_path: Path) -> None:
-        path = str(tmp_path / ".lock")
-        program = (
-            "import sys; from headwater.base.disk import RealDisk\n"
-            "lock = RealDisk().lock(sys.argv[1]); print('locked', flush=True); sys.stdin.read()"
-        )
-        with subprocess.Popen(
-            [sys.executable, "-c", program, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        ) as holder:
-            assert holder.stdout is not None
-            assert holder.stdout.readline() == b"locked\n"
-            with pytest.raises(AlreadyLockedError, match=f"process {holder.pid}$"):
-                RealDisk().lock(path)
-            holder.kill()
-            holder.wait()
-
-        RealDisk().lock(path).release()
-
-    def test_whoever_looks_for_the_holder_is_in_nobodys_way(self, tmp_path: Path) -> None:
-        path = tmp_path / ".lock"
-        with path.open("w") as looker:
-            fcntl.flock(looker, fcntl.LOCK_SH)
-            gone = threading.Timer(0.1, fcntl.flock, (looker, fcntl.LOCK_UN))
-            gone.start()
-            lock = RealDisk().lock(str(path))
-            gone.join()
-        assert lock_holder(str(path)) == os.getpid()
-        lock.release()
-        assert lock_holder(str(path)) is None
 
     def test_a_file_nobody_holds_is_closed(self, tmp_path: Path) -> None:
         file = RealDisk().open(str(tmp_path / "a"), create=True)
