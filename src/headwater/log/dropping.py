@@ -1,6 +1,6 @@
-"""By which default the last run dropped records.
+"""Dropping the oldest records above a bound, and finding the log starts again after a crash.
 
-This file alone decides how log starts are found again that follow from `headwater.overflow=drop`.
+This file alone decides what `headwater.overflow=drop` leaves, and how log starts are found again.
 They are not written down at each drop: they follow from what is durable and from the bound. A
 bound of the topic's own is in the journal. One that is a default of the broker comes from its
 settings, which may have changed when it starts again, and a log start that readers were told must
@@ -20,6 +20,7 @@ from headwater.base.disk import Disk, replace_file
 from headwater.base.errors import KafkaError
 from headwater.base.settings import TopicConfig
 from headwater.log.checkpoints import read_properties
+from headwater.log.partition import PartitionLog
 from headwater.log.topic import Topic
 
 OVERFLOW_DEFAULTS: Final = "overflow.properties"
@@ -64,4 +65,12 @@ def drop_again(disk: Disk, path: str, topics: Iterable[Topic], defaults: TopicCo
     for topic, config in configs:
         if config.headwater_overflow == "drop" and not topic.internal:
             for log in topic.partitions:
-                log.drop_oldest(config.headwater_overflow_bytes)
+                drop_above(log, config.headwater_overflow_bytes)
+
+
+def drop_above(log: PartitionLog, bound: int) -> None:
+    """Drop the oldest records of a log above a bound in bytes.
+
+    The newest batch stays, whatever its size: nobody could ever read it otherwise.
+    """
+    log.drop_oldest(max(bound, log.newest_batch_bytes()))

@@ -419,7 +419,8 @@ class PartitionLog(ReadableLog):
 
     def drop_oldest(self, keep_bytes: int) -> None:
         """Raise the log start so far that at most `keep_bytes` of durable data remain."""
-        excess = self.excess_bytes(keep_bytes)
+        # The rest does not count: a crash may take it, and then this log start is not found again.
+        excess = self.durable_bytes() - keep_bytes
         if excess > 0:
             offset = self.offset_behind(self.log_start_offset, excess)
             self._start_at(self.high_watermark if offset is None else offset)

@@ -204,18 +204,11 @@ class ReadableLog:
         """Return the bytes below the high watermark."""
         return self.bytes_from(self.log_start_offset) - self.bytes_from(self.high_watermark)
 
-    def excess_bytes(self, keep_bytes: int) -> int:
-        """Return how many durable bytes there are above a bound; negative where there is room.
-
-        What is not durable does not count: a crash may take it. The newest batch stays, whatever
-        its size: nobody could ever read it otherwise.
-        """
-        excess = self.durable_bytes() - keep_bytes
-        if excess <= 0:
-            return excess
-        rest = self.bytes_from(self.high_watermark)
-        newest_bytes = self.bytes_from(self.high_watermark - 1) - rest
-        return min(excess, self.durable_bytes() - newest_bytes)
+    def newest_batch_bytes(self) -> int:
+        """Return the size of the last batch below the high watermark, 0 where there is none."""
+        if self.high_watermark <= self.log_start_offset:
+            return 0
+        return self.bytes_from(self.high_watermark - 1) - self.bytes_from(self.high_watermark)
 
     def offset_behind(self, offset: int, skipped_bytes: int) -> int | None:
         """Return the offset of the first batch so many bytes behind that of another, if any."""

@@ -35,6 +35,7 @@ from typing import Final, NamedTuple, Protocol
 
 from headwater.base.errors import ErrorCode
 from headwater.delivery.broker.partition import Partition
+from headwater.log.dropping import drop_above
 from headwater.log.partition import PartitionLog
 from headwater.log.topic import INTERNAL_TOPICS
 
@@ -166,7 +167,7 @@ class Overflow:
         if before_bytes <= bound:
             return
         before_offset = log.log_start_offset
-        log.drop_oldest(bound)
+        drop_above(log, bound)
         counters = self._counters(partition)
         counters.dropped_records += log.log_start_offset - before_offset
         counters.dropped_bytes += before_bytes - log.durable_bytes()
