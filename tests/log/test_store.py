@@ -112,6 +112,14 @@ class TestOpening:
             Recovery("b", 0, 3, 3, clean=True),
         ]
 
+    def test_a_log_directory_that_was_taken_away_is_made_anew(self, house: House) -> None:
+        house.open().create_topics([("a", 1, {})])
+        house.disk = house.disk.restart()
+        house.disk.remove_tree(LOG)
+
+        assert not house.open().topics
+        assert not house.crash().topics
+
     def test_a_disk_that_fails_is_named(self, house: House) -> None:
         house.disk.fail_at(1, OSError(errno.EACCES, "Permission denied"))
         with pytest.raises(StorageError, match=r"cannot open /data.*Permission denied"):

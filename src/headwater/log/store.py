@@ -149,7 +149,7 @@ class LogStore:
             chance=chance,
         )
         try:
-            if check_layout(disk, data_directory) is None:
+            if check_layout(disk, data_directory) is None or not disk.exists(store.directory):
                 make_directory(disk, data_directory)
                 make_directory(disk, store.directory)
             disk.restrict(data_directory)
