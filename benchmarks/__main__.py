@@ -10,13 +10,15 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+# Has to be told which tree to compare with.
+_NEEDS_ARGUMENTS = {"before"}
 
 
 def names() -> list[str]:
     """Give the benchmarks by name: packages with a `__main__`, and modules that can be run."""
     packages = [path.parent.name for path in HERE.glob("*/__main__.py")]
     modules = [path.stem for path in HERE.glob("[!_]*.py") if '"__main__"' in path.read_text()]
-    return sorted(packages + modules)
+    return sorted({*packages, *modules} - _NEEDS_ARGUMENTS)
 
 
 def run(name: str, arguments: list[str]) -> list[dict[str, object]] | None:

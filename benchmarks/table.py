@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-_SMALLER_IS_BETTER = {"p50 ms", "p99 ms", "s", "CPU s/GB", "MB resident", "% of a core"}
+SMALLER_IS_BETTER = {"p50 ms", "p99 ms", "s", "CPU s/GB", "MB resident", "% of a core"}
 
 
 class Row(NamedTuple):
@@ -30,7 +30,7 @@ class Row(NamedTuple):
     @property
     def ratio(self) -> float:
         """How much better ours is."""
-        if self.unit in _SMALLER_IS_BETTER:
+        if self.unit in SMALLER_IS_BETTER:
             return self.theirs / max(self.ours, 1e-9)
         return self.ours / max(self.theirs, 1e-9)
 
