@@ -159,7 +159,12 @@ class Writer:
                 self.journal.append(Sent(name, place, value, -1 if offset is None else offset))
 
         self.journal.append(Send(name, place, value))
-        self._producer.produce(place[0], value, partition=place[1], on_delivery=delivered)
+        try:
+            self._producer.produce(place[0], value, partition=place[1], on_delivery=delivered)
+        except KafkaException as failure:
+            # Of a fatal error only the end of the transaction names the reason.
+            if failure.args[0].code() != KafkaError._FATAL:
+                raise
 
     def end(self, name: str, *, commit: bool) -> bool:
         """Commit or abort; tell whether it was committed."""
