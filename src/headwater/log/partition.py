@@ -46,7 +46,6 @@ from headwater.log.names import (
 )
 from headwater.log.reading import ReadableLog
 from headwater.log.recovery import Expected, Found, find_log
-from headwater.log.repetition import find_repeated
 from headwater.log.retention import removable
 from headwater.log.rolling import must_roll
 from headwater.log.segment import Segment
@@ -206,10 +205,7 @@ class PartitionLog(ReadableLog):
         max_timestamp = now_ms if self._log_append_time else header.max_timestamp
         producer_id = header.producer_id
         if producer_id >= 0:
-            try:
-                repeated = find_repeated(self.producers, header, self._segments)
-            except OSError as error:
-                raise self._unreadable(error) from error
+            repeated = self.repeated(header)
             if repeated is not None:
                 time_ms = repeated.timestamp if self._log_append_time else NO_TIMESTAMP
                 return Appended(

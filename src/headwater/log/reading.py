@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 from headwater.base.disk import may_pass, remedy
 from headwater.base.errors import ErrorCode, KafkaError, StorageError
-from headwater.base.record.batch import NO_LEADER_EPOCH, NO_TIMESTAMP
+from headwater.base.record.batch import NO_LEADER_EPOCH, NO_TIMESTAMP, BatchHeader
 from headwater.log.epochs import LeaderEpochs
 from headwater.log.extent import FileRange
-from headwater.log.producers import ProducerState
+from headwater.log.producers import ProducerBatch, ProducerState
 from headwater.log.recovery import Found
+from headwater.log.repetition import find_repeated
 from headwater.log.search import FoundOffset, find_max_timestamp, find_timestamp
 from headwater.log.segments import SegmentList
 from headwater.log.txn_index import AbortedTransaction
@@ -91,6 +92,18 @@ class ReadableLog:
         """
         with self._reading():
             return self._segments.aborted_transactions(from_offset, upto_offset)
+
+    def repeated(self, header: BatchHeader) -> ProducerBatch | None:
+        """Return the batch that one of an idempotent producer repeats, None if it is new.
+
+        Raises:
+            KafkaError: The producer is refused.
+            StorageError: The log cannot be searched for the batch.
+        """
+        try:
+            return find_repeated(self.producers, header, self._segments)
+        except OSError as error:
+            raise self._unreadable(error) from error
 
     @contextmanager
     def _reading(self) -> Iterator[None]:

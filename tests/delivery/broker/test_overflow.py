@@ -56,8 +56,16 @@ class Bench:
         assert partition is not None
         return partition
 
-    def produce(self, size: int = 900) -> ProduceResponse.PartitionProduceResponse:
-        batch = build_batch([Record(0, self.desk.clock.now_ms(), b"k", b"v" * size)])
+    def produce(
+        self, size: int = 900, *, sequence: int = -1
+    ) -> ProduceResponse.PartitionProduceResponse:
+        idempotent = sequence >= 0
+        batch = build_batch(
+            [Record(0, self.desk.clock.now_ms(), b"k", b"v" * size)],
+            producer_id=7 if idempotent else -1,
+            producer_epoch=0 if idempotent else -1,
+            base_sequence=sequence,
+        )
         data = ProduceRequest.PartitionProduceData(0, bytes(batch))
         request = ProduceRequest(None, -1, 1000, [ProduceRequest.TopicProduceData("a")])
         request.topic_data[0].partition_data.append(data)
@@ -359,6 +367,28 @@ def test_backpressure_slows_then_refuses_then_resumes() -> None:
     bench.readers.offsets = {"fast": log.log_end_offset, "slow": log.log_end_offset}
     assert bench.produce().error_code == ErrorCode.NONE
     assert bench.throttle_ms == 0
+
+
+def test_what_is_sent_again_is_answered_where_nothing_new_is_taken() -> None:
+    bench = Bench("backpressure")
+    sequence = 0
+    while (answer := bench.produce(sequence=sequence)).error_code == ErrorCode.NONE:
+        last_offset = answer.base_offset
+        sequence += 1
+    end = bench.partition.log.log_end_offset
+
+    again = bench.produce(sequence=sequence - 1)
+    assert (again.error_code, again.base_offset) == (ErrorCode.NONE, last_offset)
+    assert bench.partition.log.log_end_offset == end
+    assert bench.produce(sequence=sequence).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+def test_a_producer_out_of_order_is_told_so_where_nothing_new_is_taken() -> None:
+    bench = Bench("backpressure")
+    bench.produce(sequence=0)
+    while bench.produce().error_code == ErrorCode.NONE:
+        pass
+    assert bench.produce(sequence=9).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_backpressure_is_counted() -> None:

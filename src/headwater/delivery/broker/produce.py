@@ -82,6 +82,9 @@ def _append_bounded(
     batch: memoryview | bytearray,
     header: BatchHeader,
 ) -> tuple[Appended, int]:
+    if header.producer_id >= 0 and partition.log.repeated(header) is not None:
+        # A refusal would tell the producer that nothing was written.
+        return partition.append(batch, header), 0
     decision = broker.overflow.before_append(partition, len(batch))
     if decision.error is not None:
         raise KafkaError(decision.error, decision.message)
