@@ -2,11 +2,12 @@
 
 import pytest
 
-from headwater.base.errors import ErrorCode
+from headwater.base.errors import ErrorCode, KafkaError
 from headwater.delivery.broker.topics import NewTopic
 from headwater.delivery.broker.transactions import decisions
 from headwater.delivery.broker.transactions.markers import Marker
 from headwater.delivery.wire.kafka import messages
+from headwater.log.partition import PartitionLog
 from tests.delivery.broker.transactions.world import Producer, World, codes
 
 OK = ErrorCode.NONE
@@ -321,6 +322,28 @@ def test_a_marker_waits_for_room_and_so_does_whoever_comes_next(world: World) ->
     assert world.state() == "CompleteCommit"
     assert [world.committed(name) for name in world.names] == [[b"v"], [b"v"]]
     assert world.send(new) == [OK, OK]
+
+
+def test_a_marker_is_written_again_after_a_failure_of_any_kind(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    me = world.init()
+    world.send(me)
+    world.begin_end(me, commit=True)
+
+    def fail(*_: object, **__: object) -> None:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PartitionLog, "append_marker", fail)
+        world.settle()
+    assert world.state() == "PrepareCommit"
+    assert [world.open_in(name) for name in world.names] == [1, 1]
+
+    world.clock.advance(1_000)
+    world.settle()
+    assert world.state() == "CompleteCommit"
+    assert [world.committed(name) for name in world.names] == [[b"v"], [b"v"]]
 
 
 def test_without_room_nothing_changes(world: World) -> None:

@@ -1,8 +1,9 @@
 """Telling every partition of a transaction how it ended.
 
-This file alone decides what happens to a marker that cannot be written: where the disk is full it
-is tried again, where the topic is gone or a newer producer has taken over nobody waits for it. It
-does not decide outcomes and does not know transactional ids.
+This file alone decides what happens to a marker that cannot be written: where the topic is gone or
+a newer producer has taken over nobody waits for it; after any other failure, such as a full disk,
+it is tried again, because the transaction is still open there. It does not decide outcomes and does
+not know transactional ids.
 
 Markers are synced whatever the topic's ``flush.messages``: the coordinator forgets a transaction
 when its markers are written, so they must not be lost after that.
@@ -14,7 +15,7 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from headwater.base.clock import Timers
-from headwater.base.errors import ErrorCode, KafkaError, StorageError
+from headwater.base.errors import ErrorCode, KafkaError
 from headwater.delivery.broker.countdown import Countdown
 from headwater.delivery.broker.groups.offsets_topic import OFFSETS_TOPIC
 from headwater.delivery.broker.topics import PartitionKey, Topics
@@ -23,6 +24,14 @@ _log = logging.getLogger(__name__)
 
 # A disk that is full does not get room within a millisecond; a minute would be noticed.
 _RETRY_MS: Final = 200
+
+# The topic is gone, or the partition has seen a newer producer or coordinator: the transaction is
+# not open there any more.
+_NOT_NEEDED: Final = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+)
 
 
 class Marker(NamedTuple):
@@ -67,14 +76,13 @@ class Markers:
     def _write_one(self, marker: Marker, key: PartitionKey, countdown: Countdown) -> None:
         try:
             self.append(self._outranking(marker, key), key, countdown.one_less)
-        except StorageError as error:
+        except KafkaError as error:
+            if error.code in _NOT_NEEDED:
+                _log.info("%s-%d: no marker for producer %d: %s", *key, marker.producer_id, error)
+                countdown.one_less()
+                return
             _log.warning("%s-%d: a marker is put off: %s", *key, error.message)
             self._timers.after(_RETRY_MS, partial(self._write_one, marker, key, countdown))
-        except KafkaError as error:
-            # The topic is gone, or the partition has seen a newer epoch: the transaction is not
-            # open there any more.
-            _log.info("%s-%d: no marker for producer %d: %s", *key, marker.producer_id, error)
-            countdown.one_less()
 
     def _outranking(self, marker: Marker, key: PartitionKey) -> Marker:
         """Let nobody be ahead of the coordinator of this node, the only one there is.
