@@ -32,11 +32,11 @@ OPEN_NOTHING = {
     "describe log dirs",
     "init producer",
     "find coordinator",
-    "metadata",
     "create topics",
     "create partitions",
 }
 PARTITIONS = 3
+MINUTE_MS = 60_000
 
 
 def make_desk() -> Desk:
@@ -63,7 +63,7 @@ def produce(name: str, *partitions: int) -> ProduceRequest:
     return ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[topic])
 
 
-def fetch(*, offset: int = 0) -> FetchRequest:
+def fetch(*, offset: int = 0, min_bytes: int = 0, max_wait_ms: int = 0) -> FetchRequest:
     asked = [
         FetchRequest.FetchPartition(
             partition=index, fetch_offset=offset, partition_max_bytes=1_000_000, log_start_offset=-1
@@ -71,8 +71,8 @@ def fetch(*, offset: int = 0) -> FetchRequest:
         for index in range(PARTITIONS)
     ]
     return FetchRequest(
-        max_wait_ms=0,
-        min_bytes=0,
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
         max_bytes=10_000_000,
         isolation_level=1,
         session_epoch=-1,
@@ -185,6 +185,8 @@ def test_every_request_is_answered_and_succeeds_later(name: str) -> None:
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        # The first answer about a topic that comes into being.
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
     assert refusals <= retriable
     assert bool(refusals) == (name not in OPEN_NOTHING)
@@ -208,3 +210,19 @@ def test_a_first_partition_that_cannot_be_read_is_told() -> None:
     (topic,) = desk.ask(fetch(), 12).responses
     told = {each.error_code for each in topic.partitions}
     assert told == {ErrorCode.KAFKA_STORAGE_ERROR}
+
+
+def test_a_fetch_that_waits_for_more_keeps_no_file_open() -> None:
+    desk = make_desk()
+    open_before = len(desk.disk.handles)
+    call = desk.begin(fetch(min_bytes=9_000_000, max_wait_ms=MINUTE_MS), 12)
+    assert desk.line.answers == []
+    while desk.disk.handles.close_one():
+        pass
+    assert len(desk.disk.handles) == open_before
+
+    desk.clock.advance(MINUTE_MS)
+    (answer,) = [answer for asked, answer in desk.line.answers if asked is call]
+    partitions = answer.responses[0].partitions
+    assert [each.error_code for each in partitions] == [ErrorCode.NONE] * PARTITIONS
+    assert all(each.records for each in partitions)

@@ -30,9 +30,24 @@ _Aborted = messages.FetchResponse.AbortedTransaction
 
 
 class Fetch:
-    """One request, until it is answered."""
+    """One request, until it is answered.
 
-    __slots__ = ("_call", "_epoch", "_found", "_limits", "_session", "_wanted", "_wants_session")
+    While it waits it holds no records: they keep files open, and a client may wait for days.
+
+    Attributes:
+        has_records: Whether the last look found a record.
+    """
+
+    __slots__ = (
+        "_call",
+        "_epoch",
+        "_found",
+        "_limits",
+        "_session",
+        "_wanted",
+        "_wants_session",
+        "has_records",
+    )
 
     def __init__(
         self,
@@ -50,24 +65,25 @@ class Fetch:
         self._epoch = session.epoch if session is not None else NO_EPOCH
         self._wants_session = wants_session
         self._found: list[Found] = []
+        self.has_records = False
 
     @property
     def partitions(self) -> list[Partition]:
         """The partitions that are worth waiting for."""
         return [each.partition for each in self._wanted if each.partition is not None]
 
-    @property
-    def has_records(self) -> bool:
-        """Whether the last look found a record."""
-        return any(found.records is not None for found in self._found)
-
     def look(self) -> bool:
         """Look at every partition; tell whether that is enough for an answer."""
         self._found, enough = collect(self._wanted, self._limits)
+        self.has_records = any(found.records is not None for found in self._found)
+        if self.has_records and not enough:
+            self._found = []
         return enough
 
     def answer(self) -> None:
         """Answer with what was seen last, or with what is new of it to the session."""
+        if not self._found:
+            self._found, _ = collect(self._wanted, self._limits)
         session = self._session
         if session is not None and session.epoch != self._epoch:
             # Another connection went on with the session: what it said meanwhile holds.
