@@ -183,11 +183,13 @@ def test_an_index_of_kafkas_that_is_lost_with_the_others_is_made_anew(tmp_path: 
     for path in (tmp_path / "transactional-0").iterdir():
         if path.suffix in {".txnindex", ".snapshot"}:
             path.unlink()
+    newest_ms = max(parse_header(each).max_timestamp for each in golden_batches("transactional-0"))
     log = open_log(
         RealDisk(),
         str(tmp_path / "transactional-0"),
         config=GOLDEN_CONFIG,
         topic_id=topic_id("transactional-0"),
+        clock=ManualClock(newest_ms),
         leader_epoch=5,
     )
     log.close()

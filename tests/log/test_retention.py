@@ -22,6 +22,7 @@ KEEP = TopicConfig(
     index_interval_bytes=100, segment_index_bytes=60, retention_ms=-1, file_delete_delay_ms=1000
 )
 COUNT = 40
+DAY_MS = 86_400_000
 
 
 def filled(config: TopicConfig = KEEP, *, disk: MemoryDisk | None = None) -> PartitionLog:
@@ -167,6 +168,32 @@ def test_a_silent_producer_is_forgotten() -> None:
     log.remove_expired(NOW_MS + 499)
     assert log.producers.get(1) is not None
     log.remove_expired(NOW_MS + 500)
+    assert log.producers.get(1) is None
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_producer_of_old_records_is_not_forgotten_at_once(*, restarted: bool) -> None:
+    disk, clock = MemoryDisk(), ManualClock(NOW_MS)
+    log = open_log(disk, config=KEEP, clock=clock)
+    old = make_batch(
+        timestamps=[NOW_MS - 30 * DAY_MS], producer_id=1, producer_epoch=0, base_sequence=0
+    )
+    append(log, bytearray(old))
+    commit(log)
+    if restarted:
+        log = open_log(disk.crash(0, keep="nothing"), config=KEEP, clock=clock)
+    log.remove_expired(NOW_MS)
+    assert append(log, bytearray(old)).duplicate
+
+    log.remove_expired(NOW_MS + log.producer_id_expiration_ms)
+    assert log.producers.get(1) is None
+
+
+def test_a_producer_of_records_from_the_future_is_forgotten_some_day() -> None:
+    config = replace(KEEP, message_timestamp_after_max_ms=NOW_MS)
+    log = open_log(MemoryDisk(), config=config)
+    append(log, make_batch(timestamps=[2 * NOW_MS], producer_id=1, producer_epoch=0))
+    log.remove_expired(NOW_MS + log.producer_id_expiration_ms)
     assert log.producers.get(1) is None
 
 

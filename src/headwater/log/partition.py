@@ -77,6 +77,7 @@ class PartitionLog(ReadableLog):
         self._clock = clock
         self.topic, self.partition, self.topic_id = name
         self.recovery = found.report
+        found.producers.date_replayed(clock.now_ms())
         self._snapshots = Snapshots(disk, directory, found.snapshots)
         self.producer_id_expiration_ms = producer_id_expiration_ms
         self.synced_offset = found.log_end_offset

@@ -27,6 +27,10 @@ first transactional batch of a producer opens its transaction, a marker ends it:
     an older coordinator's epoch            TRANSACTION_COORDINATOR_FENCED
     a newer epoch                           the window is empty then: the producer begins at 0
 
+A producer is forgotten after it was silent for too long. Its last batch tells since when, as in
+Kafka, unless the batch's timestamp is far from the time at which it came: a producer of old records
+would be forgotten at once, and what it sends again would be written twice.
+
 A snapshot is Kafka's, version 1:
 
     int16   version
@@ -56,6 +60,9 @@ NO_COORDINATOR: Final = -1
 NO_SEQUENCE: Final = -1
 NO_EPOCH: Final = -1
 EPOCH_MAX: Final = 2**15 - 1
+
+OLD_MS: Final = 3_600_000
+"""A batch's timestamp that is further from now does not tell when it came."""
 
 EPOCH_BUMPING_VERSION: Final = 2
 """The `transaction.version` from which on every end of a transaction raises the epoch."""
@@ -127,11 +134,12 @@ class Producer:
 class ProducerState:
     """All producers of one partition."""
 
-    __slots__ = ("_producers", "transactions")
+    __slots__ = ("_producers", "_replayed", "transactions")
 
     def __init__(self) -> None:
         """Start with none."""
         self._producers: dict[int, Producer] = {}
+        self._replayed: set[int] = set()
         self.transactions = Transactions()
 
     def __len__(self) -> int:
@@ -233,7 +241,7 @@ class ProducerState:
         if producer is None or producer.epoch != header.producer_epoch:
             producer = self._enter(header.producer_id, header.producer_epoch)
         _remember(producer, header, base_offset, timestamp)
-        producer.timestamp = timestamp
+        producer.timestamp = timestamp if now_ms is None else _seen_ms(timestamp, now_ms)
         if header.attributes & TRANSACTIONAL_MASK and producer.txn_first_offset < 0:
             producer.txn_first_offset = base_offset
             producer.txn_since_ms = timestamp if now_ms is None else now_ms
@@ -287,9 +295,12 @@ class ProducerState:
         """
         if not header.is_control:
             self.add(header, header.base_offset, header.max_timestamp)
+            self._replayed.add(header.producer_id)
             return None
         if marker is None:
             return None
+        # A marker has the time of the broker that wrote it.
+        self._replayed.discard(header.producer_id)
         entry = self.end(
             header.producer_id,
             header.producer_epoch,
@@ -299,6 +310,16 @@ class ProducerState:
         )
         self.transactions.advance(header.next_offset)
         return entry
+
+    def date_replayed(self, now_ms: int) -> None:
+        """Let the silence of producers begin now whose last batch was found in the log.
+
+        When it came is not known, unless its timestamp is recent.
+        """
+        for producer_id in self._replayed:
+            producer = self._producers[producer_id]
+            producer.timestamp = _seen_ms(producer.timestamp, now_ms)
+        self._replayed.clear()
 
     def is_whole(self, producer_id: int) -> bool:
         """Tell whether the window holds all that it would hold without a restart."""
@@ -396,6 +417,11 @@ class ProducerState:
             if first_offset >= 0:
                 state.transactions.begin(producer_id, first_offset)
         return state
+
+
+def _seen_ms(timestamp: int, now_ms: int) -> int:
+    """Return when a batch came: by its timestamp, unless that is far from now."""
+    return timestamp if abs(now_ms - timestamp) < OLD_MS else now_ms
 
 
 def _remember(producer: Producer, header: BatchHeader, base_offset: int, timestamp: int) -> None:
