@@ -412,7 +412,23 @@ def test_the_log_start_is_what_was_written_down_or_what_is_there() -> None:
     filled(disk, config=ONE_SEGMENT)
 
     assert open_log(disk, config=ONE_SEGMENT, log_start_offset=12).log_start_offset == 12
-    assert open_log(disk, config=ONE_SEGMENT, log_start_offset=99).log_start_offset == COUNT
+    last = open_log(disk, config=ONE_SEGMENT, log_start_offset=COUNT)
+    assert last.log_start_offset == last.log_end_offset == COUNT
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_log_that_ends_before_its_start_goes_on_at_its_start(*, clean: bool) -> None:
+    """Offsets that were given out are not given out again, where the log start would hide them."""
+    disk = MemoryDisk()
+    filled(disk, config=ONE_SEGMENT).close()
+    log = open_log(disk, config=ONE_SEGMENT, log_start_offset=99, clean=clean)
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (99, 99, 99)
+    append_value(log, b"next")
+    commit(log)
+
+    for found in (disk.after_kill(), disk.after_power_cut(0, keep="nothing")):
+        log = open_log(found, config=ONE_SEGMENT, log_start_offset=99)
+        assert read_values(log) == [(99, b"next")]
 
 
 def test_an_empty_directory_is_an_empty_log() -> None:

@@ -445,11 +445,14 @@ class PartitionLog(ReadableLog):
                 high_watermark=self.high_watermark,
                 log_end_offset=self.log_end_offset,
             )
-        if count == 0 or self.failure:
+        if not self._segments or self.failure:
             return 0
         try:
             if count == len(self._segments):
                 self._roll(now_ms)
+            self._snapshots.cover(self, self._segments[count].base_offset, self._unsynced)
+            if count == 0:
+                return 0
             # The newest segment's name tells where offsets go on, the snapshot where producers do:
             # neither may be lost when nothing older is left to tell.
             self._unsynced.sync_files()

@@ -21,7 +21,8 @@ is not compacted a gap means that something is missing, so the log ends there: w
 always a prefix of what was written.
 
 Index entries beyond, producers and epochs are made anew from the batches: producers from the
-newest good snapshot that is not ahead of the scan. Of the aborted transactions those are made anew
+newest good snapshot that is not ahead of the scan, or where there is none and older batches are
+gone, the newest that is not ahead of the log's end. Of the aborted transactions those are made anew
 whose marker is scanned. An index of them that was closed long ago and makes no sense is made anew
 from all batches of its segment, whatever the last process said.
 """
@@ -224,7 +225,8 @@ class _Search:
                 end = position + header.size_bytes
                 # A clean stop ends the time index with the largest timestamp of all.
                 self._indexes_are_good &= header.largest_timestamp <= latest
-        if end != size or not self._indexes_are_good:
+        is_whole = end == size and log_end_offset >= self._expected.log_start_offset
+        if not is_whole or not self._indexes_are_good:
             active.size = size
             return None
         self._mend_txn_indexes(len(self.segments), log_end_offset)
@@ -263,12 +265,13 @@ class _Search:
 
     def _found(self, epochs: LeaderEpochs, log_end_offset: int, producers: ProducerState) -> Found:
         log_start_offset = max(self._expected.log_start_offset, self.segments[0].base_offset)
+        epochs.truncate_before(log_start_offset)
         return Found(
             self.segments,
             producers,
             self._snapshots,
             epochs,
-            min(log_start_offset, log_end_offset),
+            log_start_offset,
             log_end_offset,
             self._report,
         )
@@ -279,16 +282,8 @@ class _Search:
         A snapshot older than the first segment is of no use: batches between them are gone, and
         with them sequence numbers that a producer goes on from.
         """
-        producers = ProducerState()
-        start = self.segments[0].base_offset
-        for offset in reversed(self._snapshots):
-            if not start <= offset <= upto_offset:
-                continue
-            path = self._path(offset_name(offset, SNAPSHOT))
-            snapshot = ProducerState.decode(read_file(self._disk, path))
-            if snapshot is not None:
-                producers, start = snapshot, offset
-                break
+        found = self._newest_snapshot(upto_offset)
+        producers, start = found or (ProducerState(), self.segments[0].base_offset)
         bases = [segment.base_offset for segment in self.segments]
         for segment in self.segments[max(bisect_right(bases, start) - 1, 0) :]:
             if start >= upto_offset or segment.base_offset >= upto_offset:
@@ -301,6 +296,17 @@ class _Search:
                     if header.producer_id >= 0 and header.base_offset >= start:
                         producers.replay(header, read_marker(segment, position, header))
         return producers
+
+    def _newest_snapshot(self, upto_offset: int) -> tuple[ProducerState, int] | None:
+        """Return the producers of the newest good snapshot, and its offset; remove bad ones."""
+        for offset in self._snapshots[::-1]:
+            if self.segments[0].base_offset <= offset <= upto_offset:
+                content = read_file(self._disk, self._path(offset_name(offset, SNAPSHOT)))
+                snapshot = ProducerState.decode(content)
+                if snapshot is not None:
+                    return snapshot, offset
+                self._remove_snapshot(offset)
+        return None
 
     def _mend_txn_indexes(self, count: int, end_offset: int) -> None:
         """Make the unreadable ones of the first `count` segments anew, which end at an offset."""
@@ -350,12 +356,34 @@ class _Search:
         )
         self._scan(first, scan)
         log_end_offset = scan.next_offset
+        if log_end_offset < self._expected.log_start_offset:
+            return self._begin_at_log_start()
         self._remove_snapshots_above(log_end_offset)
+        # What a bad snapshot promises to know must not count when batches are removed.
+        self._newest_snapshot(log_end_offset)
         epochs.truncate_from(log_end_offset)
-        found = self._found(epochs, log_end_offset, scan.producers)
-        epochs.truncate_before(found.log_start_offset)
+        producers = scan.producers
+        if self.segments[0].base_offset > 0 and not self._newest_snapshot(scan.producers_offset):
+            # A snapshot ahead of the scan may know producers whose batches are gone.
+            producers = self._replay(log_end_offset)
+        found = self._found(epochs, log_end_offset, producers)
         self._make_durable(first, epochs)
         return found
+
+    def _begin_at_log_start(self) -> Found:
+        """Remove all that is left, which lies before the log start, and go on from there.
+
+        The offsets from the end to the log start had been given out when a power cut took their
+        records. Given out again, they would be hidden by the log start as last written down.
+        """
+        self._remove_segments_from(0)
+        self._remove_snapshots_above(-1)
+        names = Unsynced(self._disk)
+        names.add_names(self._directory)
+        names.sync_all()
+        offset = self._expected.log_start_offset
+        epochs = LeaderEpochs()
+        return Found([], ProducerState(), [], epochs, offset, offset, self._report)
 
     def _scan(self, first: int, scan: Scan) -> None:
         """Scan segment after segment, and cut where the good batches end."""
@@ -365,7 +393,7 @@ class _Search:
             start = good = 0
             if at == first:
                 start = self._trusted_start(segment)
-                start_offset = _offset_at(segment, start)
+                start_offset = scan.producers_offset = _offset_at(segment, start)
                 if self._trust_txn_index(segment, start_offset):
                     scan.producers = self._replay(start_offset)
                 else:
@@ -374,6 +402,7 @@ class _Search:
                 if good == start > 0:
                     # Not one good batch where the index points: it is the index that is wrong.
                     scan.producers = self._replay(segment.base_offset)
+                    scan.producers_offset = segment.base_offset
                     start = 0
             if start == 0:
                 good = scan.segment(segment, 0)
@@ -445,8 +474,11 @@ class _Search:
 
     def _remove_snapshots_above(self, log_end_offset: int) -> None:
         for offset in [offset for offset in self._snapshots if offset > log_end_offset]:
-            self._disk.remove(self._path(offset_name(offset, SNAPSHOT)))
-            self._snapshots.remove(offset)
+            self._remove_snapshot(offset)
+
+    def _remove_snapshot(self, offset: int) -> None:
+        self._disk.remove(self._path(offset_name(offset, SNAPSHOT)))
+        self._snapshots.remove(offset)
 
     def _save_indexes(self, segment: Segment) -> None:
         """Replace the index files, so that a name never stands for entries that are not durable."""

@@ -36,6 +36,7 @@ class Scan:
     """The state of a scan that goes from segment to segment.
 
     Attributes:
+        producers_offset: Where the producers were made from snapshots and earlier batches.
         next_offset: Behind the last good batch.
         producers: As of there.
     """
@@ -56,6 +57,7 @@ class Scan:
         self._index_interval_bytes = index_interval_bytes
         self._latest_epoch_max = max(leader_epoch, epochs.latest)
         self._epoch = -1
+        self.producers_offset = -1
         self.next_offset = -1
         self.producers = ProducerState()
 

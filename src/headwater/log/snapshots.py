@@ -4,18 +4,37 @@ This file alone decides which snapshots exist: one per offset at which a segment
 log was closed, the last three of them. Three, because one may be torn by a crash, and one may be
 ahead of what survives it.
 
-A snapshot is a shortcut: without it the producers are made anew from the batches. So a disk too
-full to take one is no failure.
+While its batches are there, a snapshot is a shortcut: without it the producers are made anew from
+the batches. So a disk too full to take one is no failure. Before batches are removed a snapshot has
+to know their producers; where there is no room for one, the batches go all the same, because that
+makes room, and it is written as soon as it fits.
 """
 
-from typing import Final
+import contextlib
+import logging
+from typing import Final, Protocol
 
 from headwater.base.disk import Disk, may_pass
 from headwater.log.names import SNAPSHOT, offset_name
 from headwater.log.producers import ProducerState
-from headwater.log.unsynced import Unsynced
+from headwater.log.segments import SegmentList
+from headwater.log.unsynced import Unsynced, sync_now
 
 SNAPSHOTS_MAX: Final = 3
+
+_log = logging.getLogger(__name__)
+
+
+class Log(Protocol):
+    """What is known of a partition's log."""
+
+    producers: ProducerState
+    log_end_offset: int
+
+    @property
+    def segments(self) -> SegmentList:
+        """Its segments, oldest first."""
+        ...
 
 
 class Snapshots:
@@ -45,14 +64,49 @@ class Snapshots:
         except OSError as error:
             if not may_pass(error):
                 raise
+            with contextlib.suppress(OSError):
+                self._remove(offset)
             return
         unsynced.add_file(file)
         unsynced.add_names(self._directory)
         self._offsets.append(offset)
         while len(self._offsets) > SNAPSHOTS_MAX:
-            oldest = self._path(self._offsets.pop(0))
-            if self._disk.exists(oldest):
-                self._disk.remove(oldest)
+            self._remove(self._offsets.pop(0))
+
+    def cover(self, log: Log, first_offset: int, unsynced: Unsynced) -> None:
+        """Write the producers down if no snapshot knows those whose batches are or will be gone.
+
+        Args:
+            log: The log.
+            first_offset: The first that remains of its batches.
+            unsynced: What has to be synced before any batch is removed.
+
+        Raises:
+            OSError: As `save`; EIO, as of `sync_now`.
+        """
+        if first_offset == 0 or not log.producers or self._knows(first_offset):
+            return
+        self.save(log.log_end_offset, log.producers, unsynced)
+        if not self._knows(first_offset):
+            _log.warning(
+                "%s: there is no room to write down which producers are known; if this process is"
+                " killed before there is, what they send again is taken for new",
+                self._directory,
+            )
+            return
+        # A snapshot is of use only if all that it knows is there after a crash.
+        active = log.segments.active
+        if active is not None and active.unsynced:
+            sync_now(active.open_appender())
+
+    def _knows(self, first_offset: int) -> bool:
+        """Tell whether a snapshot has all that lies before an offset."""
+        return bool(self._offsets) and self._offsets[-1] >= first_offset
+
+    def _remove(self, offset: int) -> None:
+        path = self._path(offset)
+        if self._disk.exists(path):
+            self._disk.remove(path)
 
     def _path(self, offset: int) -> str:
         return f"{self._directory}/{offset_name(offset, SNAPSHOT)}"

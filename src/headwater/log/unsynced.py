@@ -123,10 +123,13 @@ class Unsynced:
     def sync_files(self) -> None:
         """Sync all files but the active segment's at once, for what cannot wait for a commit.
 
+        What was the active segment when a commit began may be an older one now, so it is synced.
+
         Raises:
             OSError: EIO, as of `sync_now`.
         """
-        for file in (*self._files, *(self._under_way[0] if self._under_way else ())):
+        files, active, _ = self._under_way or ((), None, None)
+        for file in (*self._files, *files, *([active] if active is not None else [])):
             sync_now(file)
 
     def sync_names(self, directory: str) -> None:

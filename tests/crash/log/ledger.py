@@ -285,6 +285,7 @@ class Ledger:
         """Take what a store shows as acknowledged: whoever reads it now will rely on it."""
         for log in store.logs():
             promise = self.promise(log)
+            lost = range(promise.end, log.log_start_offset)
             promise.start = promise.start_max = log.log_start_offset
             promise.end = log.log_end_offset
             promise.attempts = {}
@@ -294,7 +295,9 @@ class Ledger:
                 for record in iterate(content)
             }
             promise.sent = {
-                producer_id: [item for item in sent if item[1] < log.log_end_offset]
+                producer_id: [
+                    item for item in sent if item[1] < log.log_end_offset and item[1] not in lost
+                ]
                 for producer_id, sent in promise.sent.items()
             }
             promise.transactional = {

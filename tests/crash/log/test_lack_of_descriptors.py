@@ -17,7 +17,7 @@ from tests.crash.log.workload import Life, StoppedError
 STEP = 70
 """First moments per test: few enough that two workers share them."""
 
-OPENS_MAX = 280
+OPENS_MAX = 300
 SHORTAGES = (1, 2, 7)
 """How many times in a row nothing can be opened: an idle file closed or not, a while of it."""
 

@@ -159,9 +159,15 @@ class Life:
 
     def _third_run(self) -> None:
         self.configure("durable", {**DURABLE, "retention.ms": "60000"})
-        self.create(("brief", 1, {**DURABLE, "retention.ms": "60000"}))
+        self.create(("late", 1, CACHED))
+        self.append("late", 0)
+        self.configure("late", DURABLE)
+        self.create(("brief", 1, {**DURABLE, "retention.ms": "600000"}))
         self.append("brief", 0, producer_id=self.producer_id())
+        self.clock.advance(500_000)
+        self.append("brief", 0)
         self.commit("brief", 0)
+        # The first segment goes; its producer is known by the snapshot of this commit alone.
         self.upkeep(after_ms=400_000, expires=("durable", "brief"))
         self.delete("gone")
         self.upkeep(after_ms=10_000)
@@ -251,12 +257,17 @@ class Life:
         )
 
     def configure(self, name: str, overrides: Mapping[str, str]) -> None:
-        """Replace a topic's configs."""
+        """Replace a topic's configs; what was not durable before is when they say so."""
+        topic = self.store.topics.get(name)
+        cached = [log for log in topic.partitions if not log.is_durable] if topic else []
         self._replace_topic(
             name,
             lambda topic: replace(topic, configs=configs(overrides)),
             lambda: self.store.set_configs(name, overrides),
         )
+        for log in cached:
+            if log.is_durable:
+                self._acknowledge(log, log.log_end_offset)
 
     def configure_broker(self, overrides: Mapping[str, str]) -> None:
         """Replace the broker's configs."""
