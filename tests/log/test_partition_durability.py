@@ -70,14 +70,6 @@ def stop(disk: MemoryDisk) -> None:
     log.close()
 
 
-def stop_after_a_trim(disk: MemoryDisk) -> None:
-    commit_in_a_new_epoch(disk)
-    log = open_log(disk, leader_epoch=1, recovery_point=2)
-    log.trim(1)
-    log.close()
-    assert b"\n1\n1 1\n" in content_of(disk)["leader-epoch-checkpoint"]
-
-
 def recovery_of_un_synced_batches(disk: MemoryDisk) -> None:
     log = open_log(disk)
     for number in range(20):
@@ -132,7 +124,6 @@ SCENARIOS: list[Scenario] = [
     checkpoint,
     second_checkpoint,
     stop,
-    stop_after_a_trim,
     recovery_of_un_synced_batches,
     recovery_of_a_torn_batch,
     recovery_without_metadata,

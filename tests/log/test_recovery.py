@@ -420,15 +420,35 @@ def test_the_log_start_is_what_was_written_down_or_what_is_there() -> None:
 def test_a_log_that_ends_before_its_start_goes_on_at_its_start(*, clean: bool) -> None:
     """Offsets that were given out are not given out again, where the log start would hide them."""
     disk = MemoryDisk()
-    filled(disk, config=ONE_SEGMENT).close()
+    sent = make_batch(producer_id=7, producer_epoch=0, base_sequence=0)
+    log = filled(disk, config=ONE_SEGMENT)
+    append(log, bytearray(sent))
+    log.close()
+    disk = disk.after_power_cut(0, keep="nothing")
     log = open_log(disk, config=ONE_SEGMENT, log_start_offset=99, clean=clean)
     assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (99, 99, 99)
-    append_value(log, b"next")
-    commit(log)
-
+    assert not read_values(log)
     for found in (disk.after_kill(), disk.after_power_cut(0, keep="nothing")):
         log = open_log(found, config=ONE_SEGMENT, log_start_offset=99)
-        assert read_values(log) == [(99, b"next")]
+        assert append(log, bytearray(sent)).duplicate, "what came before is known all the same"
+        append_value(log, b"next")
+        commit(log)
+        for again in (found.after_kill(), found.after_power_cut(0, keep="nothing")):
+            log = open_log(again, config=ONE_SEGMENT, log_start_offset=99)
+            assert read_values(log) == [(99, b"next")]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_epochs_from_before_the_log_start_are_forgotten(*, clean: bool) -> None:
+    disk = MemoryDisk()
+    for epoch in (1, 2, 3):
+        log = open_log(disk, config=ONE_SEGMENT, leader_epoch=epoch, clean=True)
+        append_value(log, b"v")
+        append_value(log, b"v")
+        log.close()
+
+    log = open_log(disk, config=ONE_SEGMENT, log_start_offset=3, clean=clean)
+    assert log.epochs.items() == [(2, 3), (3, 4)]
 
 
 def test_an_empty_directory_is_an_empty_log() -> None:

@@ -31,7 +31,6 @@ from headwater.base.disk import (
     may_pass,
     parent_directory,
     remedy,
-    replace_file,
 )
 from headwater.base.errors import ErrorCode, KafkaError, StorageError
 from headwater.base.record.batch import NO_TIMESTAMP, BatchHeader, stamp, stamp_append_time
@@ -89,7 +88,6 @@ class PartitionLog(ReadableLog):
         self._commit_wanted = False
         self._dirty_since_ms = 0
         self._refused_before = 0
-        self._epochs_stale = False
         self._abandoned = False
         self.failure = ""
         self._durable = True
@@ -342,7 +340,6 @@ class PartitionLog(ReadableLog):
         self._unsynced.replace(f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}", epochs.encode())
         self._unsynced.add_names(self.directory)
         self.epochs = epochs
-        self._epochs_stale = False
 
     def _roll(self, now_ms: int) -> Segment:
         """Close the active segment and begin the next one at the log end."""
@@ -425,7 +422,7 @@ class PartitionLog(ReadableLog):
     def _start_at(self, offset: int) -> None:
         if offset > self.log_start_offset:
             self.log_start_offset = offset
-            self._epochs_stale |= self.epochs.truncate_before(offset)
+            self.epochs.truncate_before(offset)
 
     def remove_expired(self, now_ms: int) -> int:
         """Remove the segments that retention no longer keeps.
@@ -586,9 +583,6 @@ class PartitionLog(ReadableLog):
         self.end_commit()
         if self.dirty():
             raise OSError(errno.EMFILE, "no descriptor is free to sync the names of its files")
-        if self._epochs_stale:
-            path = f"{self.directory}/{LEADER_EPOCH_CHECKPOINT}"
-            replace_file(self._disk, path, self.epochs.encode())
 
     def abandon(self) -> None:
         """Let go of every file; those that a reader or a sync still holds close with them."""

@@ -356,34 +356,38 @@ class _Search:
         )
         self._scan(first, scan)
         log_end_offset = scan.next_offset
-        if log_end_offset < self._expected.log_start_offset:
-            return self._begin_at_log_start()
         self._remove_snapshots_above(log_end_offset)
         # What a bad snapshot promises to know must not count when batches are removed.
         self._newest_snapshot(log_end_offset)
-        epochs.truncate_from(log_end_offset)
         producers = scan.producers
         if self.segments[0].base_offset > 0 and not self._newest_snapshot(scan.producers_offset):
             # A snapshot ahead of the scan may know producers whose batches are gone.
             producers = self._replay(log_end_offset)
+        if log_end_offset < self._expected.log_start_offset:
+            return self._begin_at_log_start(producers)
+        epochs.truncate_from(log_end_offset)
         found = self._found(epochs, log_end_offset, producers)
         self._make_durable(first, epochs)
         return found
 
-    def _begin_at_log_start(self) -> Found:
+    def _begin_at_log_start(self, producers: ProducerState) -> Found:
         """Remove all that is left, which lies before the log start, and go on from there.
 
         The offsets from the end to the log start had been given out when a power cut took their
         records. Given out again, they would be hidden by the log start as last written down.
         """
+        offset = self._expected.log_start_offset
         self._remove_segments_from(0)
         self._remove_snapshots_above(-1)
-        names = Unsynced(self._disk)
-        names.add_names(self._directory)
-        names.sync_all()
-        offset = self._expected.log_start_offset
+        now_ms = self._expected.now_ms
+        self.segments.append(Segment.create(self._disk, self._directory, offset, now_ms=now_ms))
+        snapshot = self._disk.open(self._path(offset_name(offset, SNAPSHOT)), create=True)
+        snapshot.append((producers.encode(),))
+        snapshot.close()
+        self._snapshots.append(offset)
         epochs = LeaderEpochs()
-        return Found([], ProducerState(), [], epochs, offset, offset, self._report)
+        self._make_durable(0, epochs)
+        return self._found(epochs, offset, producers)
 
     def _scan(self, first: int, scan: Scan) -> None:
         """Scan segment after segment, and cut where the good batches end."""

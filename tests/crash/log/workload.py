@@ -156,6 +156,8 @@ class Life:
         self.commit("durable", 2)
         self.configure_broker({"log.retention.ms": "123456"})
         self.trim("durable", 0, before_end=0)
+        self.append("cached", 0)
+        self.trim("cached", 0, before_end=0)
 
     def _third_run(self) -> None:
         self.configure("durable", {**DURABLE, "retention.ms": "60000"})
@@ -169,6 +171,7 @@ class Life:
         self.commit("brief", 0)
         # The first segment goes; its producer is known by the snapshot of this commit alone.
         self.upkeep(after_ms=400_000, expires=("durable", "brief"))
+        self.upkeep(after_ms=700_000, expires=("brief",))
         self.delete("gone")
         self.upkeep(after_ms=10_000)
 
