@@ -39,7 +39,7 @@ CHANGES: list[Callable[[Manifest], None]] = [
     lambda m: m.record(manifest.topics_created([topic(1), topic(2, 3, **{"retention.ms": "5"})])),
     lambda m: m.record(manifest.partitions_added("topic1", 7)),
     lambda m: m.record(manifest.topic_configured("topic1", {"segment.bytes": "99"})),
-    lambda m: m.record(manifest.broker_configured({"log.retention.ms": "1"})),
+    lambda m: m.record(manifest.broker_configured({"log.retention.ms": "1"}, {"n": "2"})),
     lambda m: m.record(manifest.producer_ids_reserved(1000)),
     lambda m: m.record(manifest.features_changed({"transaction.version": 1})),
     lambda m: m.record(manifest.topic_deleted("topic2", directories=True)),
@@ -81,6 +81,7 @@ class TestJournal:
         assert image.topics == {"topic1": topic(1, 7, **{"segment.bytes": "99"})}
         assert image.deletions == {}
         assert image.broker_configs == {"log.retention.ms": "1"}
+        assert image.noted == {"n": "2"}
         assert image.next_producer_id == 1000
         assert (image.feature_levels, image.features_epoch) == ({"transaction.version": 1}, 1)
         assert image.quotas == {JOE: {"request_percentage": 1e18}}
@@ -369,41 +370,43 @@ class TestVersions:
         assert found.image.broker_configs == {"a.new": "1"}
         assert found.image.next_producer_id == 1000
 
-    def test_the_format_of_version_1(self) -> None:
-        """Bytes as the first release wrote them; they must be readable as long as 1 is N or N-1."""
+    def test_the_format_of_version_2(self) -> None:
+        """Bytes as version 2 was written; they must be readable as long as 2 is N or N-1."""
         image = (
             b'{"number":1,"change":"image","cluster_id":"c","directory_id":"d","node_epoch":3,'
             b'"topics":[{"name":"orders","id":"AAAAAAAAAAAAAAAAAAAAAQ","partitions":2,'
             b'"configs":{"retention.ms":"5"}}],"deletions":[],"broker_configs":{},'
-            b'"next_producer_id":1000}'
+            b'"next_producer_id":1000,"feature_levels":{"transaction.version":1},'
+            b'"features_epoch":1,"quotas":[]}'
         )
         disk = MemoryDisk()
         disk.open(PATH, create=True).append(
             [
-                frame(image, 1),
-                frame(b'{"number":2,"change":"started","epoch":4}', 1),
-                frame(b'{"number":3,"change":"producer_ids_reserved","upto":2000}', 1),
+                frame(image, 2),
+                frame(b'{"number":2,"change":"started","epoch":4}', 2),
+                frame(b'{"number":3,"change":"broker_configured","configs":{"a":"1"}}', 2),
             ]
         )
         found = open_manifest(disk).image
 
         assert found.cluster_id == "c"
         assert found.node_epoch == 4
-        assert found.next_producer_id == 2000
+        assert found.next_producer_id == 1000
         assert found.topics["orders"].topic_id == (1).to_bytes(16, "big")
         assert found.topics["orders"].configs == {"retention.ms": "5"}
-        assert (found.feature_levels, found.features_epoch) == ({}, 0)
-        assert found.quotas == {}
+        assert (found.feature_levels, found.features_epoch) == ({"transaction.version": 1}, 1)
+        assert (found.broker_configs, found.noted) == ({"a": "1"}, {})
 
-    def test_version_1_goes_on_as_version_2(self) -> None:
+    def test_version_2_goes_on_as_version_3(self) -> None:
         disk = MemoryDisk()
         image = (
             b'{"number":1,"change":"image","cluster_id":"c","directory_id":"d","node_epoch":3,'
-            b'"topics":[],"deletions":[],"broker_configs":{},"next_producer_id":1000}'
+            b'"topics":[],"deletions":[],"broker_configs":{},"next_producer_id":1000,'
+            b'"feature_levels":{},"features_epoch":0,"quotas":[]}'
         )
-        disk.open(PATH, create=True).append([frame(image, 1)])
-        for level in (1, 0):
-            open_manifest(disk).record(manifest.features_changed({"transaction.version": level}))
+        disk.open(PATH, create=True).append([frame(image, 2)])
+        for value in ("1", "2"):
+            open_manifest(disk).record(manifest.broker_configured({"a": value}, {"b": value}))
         found = open_manifest(disk).image
 
-        assert (found.feature_levels, found.features_epoch) == ({"transaction.version": 0}, 2)
+        assert (found.broker_configs, found.noted) == ({"a": "2"}, {"b": "2"})

@@ -42,7 +42,7 @@ from headwater.base.errors import HeadwaterError, StorageError
 from headwater.base.record.crc import crc32c
 from headwater.base.uuids import uuid_from_text, uuid_to_text
 
-VERSION: Final = 2
+VERSION: Final = 3
 PRODUCER_ID_BLOCK: Final = 1000
 """As in Kafka: one synced entry pays for a thousand producers; a crash wastes the rest."""
 
@@ -63,14 +63,14 @@ QuotaEntity = tuple[tuple[str, str | None], ...]
 """Whom a quota is for: kinds and names, None for whoever has none of their own. Sorted."""
 
 
-def _upgrade_from_1(payload: Payload) -> Payload:
-    """Add what version 1 did not know; its changes mean what they meant."""
-    if payload.get("change") == "image":
-        payload |= {"feature_levels": {}, "features_epoch": 0, "quotas": []}
+def _upgrade_from_2(payload: Payload) -> Payload:
+    """Add what version 2 did not know; its changes mean what they meant."""
+    if payload.get("change") in {"image", "broker_configured"}:
+        payload |= {"noted": {}}
     return payload
 
 
-_UPGRADES: Mapping[int, Callable[[Payload], Payload]] = {1: _upgrade_from_1}
+_UPGRADES: Mapping[int, Callable[[Payload], Payload]] = {2: _upgrade_from_2}
 """By the version before the current one: how to read a payload of it."""
 
 
@@ -99,6 +99,7 @@ class Image:
         topics: What exists, by name.
         deletions: Deleted topics whose directories may still be there, by id.
         broker_configs: What was set on the running broker.
+        noted: What of the defaults in force the next start must know, see `noted`.
         next_producer_id: The first producer id that no block covers.
         feature_levels: The levels of features that were changed.
         features_epoch: How often levels were changed.
@@ -111,6 +112,7 @@ class Image:
     topics: dict[str, TopicEntry] = field(default_factory=dict)
     deletions: dict[bytes, TopicEntry] = field(default_factory=dict)
     broker_configs: dict[str, str] = field(default_factory=dict)
+    noted: dict[str, str] = field(default_factory=dict)
     next_producer_id: int = 0
     feature_levels: dict[str, int] = field(default_factory=dict)
     features_epoch: int = 0
@@ -148,9 +150,14 @@ def topic_configured(name: str, configs: Mapping[str, str]) -> Payload:
     return {"change": "topic_configured", "name": name, "configs": dict(configs)}
 
 
-def broker_configured(configs: Mapping[str, str]) -> Payload:
-    """Return the change that replaces the broker's overrides."""
-    return {"change": "broker_configured", "configs": dict(configs)}
+def broker_configured(
+    configs: Mapping[str, str], noted: Mapping[str, str] | None = None
+) -> Payload:
+    """Return the change that replaces the broker's overrides and what is noted of the defaults.
+
+    Both in one entry: after any crash neither is there without the other.
+    """
+    return {"change": "broker_configured", "configs": dict(configs), "noted": dict(noted or {})}
 
 
 def producer_ids_reserved(upto: int) -> Payload:
@@ -177,6 +184,7 @@ def _whole(image: Image) -> Payload:
         "topics": [_topic_to_json(topic) for topic in image.topics.values()],
         "deletions": [_topic_to_json(topic) for topic in image.deletions.values()],
         "broker_configs": image.broker_configs,
+        "noted": image.noted,
         "next_producer_id": image.next_producer_id,
         "feature_levels": image.feature_levels,
         "features_epoch": image.features_epoch,
@@ -194,6 +202,7 @@ def _read_whole(payload: Payload) -> Image:
         topics={topic.name: topic for topic in topics},
         deletions={topic.topic_id: topic for topic in deletions},
         broker_configs=payload["broker_configs"],
+        noted=payload["noted"],
         next_producer_id=payload["next_producer_id"],
         feature_levels=payload["feature_levels"],
         features_epoch=payload["features_epoch"],
@@ -224,6 +233,7 @@ def _apply(image: Image, payload: Payload) -> None:
             image.topics[topic.name] = replace(topic, configs=payload["configs"])
         case "broker_configured":
             image.broker_configs = payload["configs"]
+            image.noted = payload["noted"]
         case "producer_ids_reserved":
             image.next_producer_id = payload["upto"]
         case "features_changed":

@@ -9,7 +9,6 @@ what recurs while it is open (``upkeep``), and nothing of who asks.
     <data>/log/headwater.journal                  the manifest: what exists
     <data>/log/meta.properties                    for Kafka's tools
     <data>/log/*-offset-checkpoint                recovery points, log starts, high watermarks
-    <data>/log/overflow.properties                what was dropped by default, if anything was
     <data>/log/.kafka_cleanshutdown               left by a clean stop
     <data>/log/<topic>-<partition>/               made by the first append
 
@@ -27,7 +26,6 @@ What holds whenever the power goes:
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Self
 
 from headwater.base.chance import Chance, random_uuid
@@ -49,10 +47,12 @@ from headwater.log.checkpoints import (
 from headwater.log.compaction.compaction import Compaction
 from headwater.log.deletion import Deletions
 from headwater.log.directories import parse_partition_directory, partition_directory
-from headwater.log.dropping import OVERFLOW_DEFAULTS, drop_again, note_defaults
+from headwater.log.dropping import drop_again
 from headwater.log.layout import check_layout, make_directory, upgrade_layout
 from headwater.log.manifest import PRODUCER_ID_BLOCK, Manifest, ManifestDamagedError, TopicEntry
+from headwater.log.noted import OLD_NOTE, facts, read_old_note, remove_old_note
 from headwater.log.partition import PartitionLog
+from headwater.log.progress import Recovery
 from headwater.log.recovery import tell_missing
 from headwater.log.settling import settle
 from headwater.log.topic import Topic, parse_stored_config
@@ -63,25 +63,6 @@ __all__ = ["JOURNAL", "LogStore", "Recovery", "Topic"]
 JOURNAL: Final = "headwater.journal"
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Recovery:
-    """How far a start has come.
-
-    Attributes:
-        topic: The topic that was just opened.
-        partition: The partition of it.
-        done: How many partitions are open now.
-        total: How many there are.
-        clean: Whether the last stop was clean, so that nothing has to be scanned.
-    """
-
-    topic: str
-    partition: int
-    done: int
-    total: int
-    clean: bool
 
 
 class LogStore:
@@ -323,14 +304,19 @@ class LogStore:
     def set_broker_configs(self, configs: Mapping[str, str], defaults: TopicConfig) -> None:
         """Replace the overrides of the running broker, from which these defaults of topics follow.
 
-        What the overrides mean is the caller's affair.
+        What the overrides mean is the caller's affair. When this returns, letting the settings hold
+        cannot fail any more (`configure`).
+
+        Raises:
+            KafkaError: A topic cannot bear the defaults.
+            StorageError: The disk failed or is full; nothing was changed.
         """
         self._keep_dropped(*self._topics.values())
         for topic in self._topics.values():
             config = TopicConfig.parse(topic.configs, defaults)
             for log in topic.partitions:
                 settle(self._disk, log, config)
-        self._manifest.record(manifest.broker_configured(configs))
+        self._manifest.record(manifest.broker_configured(configs, facts(defaults)))
 
     def set_feature_levels(self, levels: Mapping[str, int]) -> None:
         """Replace the levels of features; what they mean is the caller's affair."""
@@ -351,9 +337,7 @@ class LogStore:
         changed = [
             (topic, TopicConfig.parse(topic.configs, defaults)) for topic in self._topics.values()
         ]
-        overflow = f"{self.directory}/{OVERFLOW_DEFAULTS}"
-        with self._upkeep.writing(OVERFLOW_DEFAULTS):
-            note_defaults(self._disk, overflow, defaults, self.persist_log_starts)
+        self._note(facts(defaults))
         self._topic_defaults = defaults
         for topic, config in changed:
             topic.configure(config)
@@ -511,8 +495,9 @@ class LogStore:
         )
         self._open_topics(progress, clean=self.stopped_cleanly)
         if not self.stopped_cleanly:
-            overflow = f"{directory}/{OVERFLOW_DEFAULTS}"
-            drop_again(disk, overflow, self._topics.values(), self._topic_defaults)
+            noted = image.noted or read_old_note(disk, f"{directory}/{OLD_NOTE}")
+            if noted:
+                drop_again(noted, self._topics.values(), self._topic_defaults)
             # The last process may have ended between a new name and the sync of it.
             for path in (parent_directory(directory), directory):
                 sync_names(disk, path)
@@ -571,6 +556,17 @@ class LogStore:
         """Write log starts down that follow from a config, before it changes."""
         if any(topic.config.headwater_overflow == "drop" for topic in topics):
             self.persist_log_starts()
+
+    def _note(self, noted: dict[str, str]) -> None:
+        """Let the next start know of the defaults, unless the journal has that already."""
+        old_note = f"{self.directory}/{OLD_NOTE}"
+        has_old = self._disk.exists(old_note)
+        if noted != self._manifest.image.noted or has_old:
+            self.persist_log_starts()
+            self._manifest.record(manifest.broker_configured(self.broker_configs, noted))
+        if has_old:
+            with self._upkeep.writing(OLD_NOTE):
+                remove_old_note(self._disk, old_note)
 
     def _existing(self, name: str) -> Topic:
         topic = self._topics.get(name)

@@ -1,5 +1,6 @@
 """A producer that is faster than its consumers: three answers."""
 
+import errno
 from collections.abc import Iterable
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.base.disk import replace_file
-from headwater.base.errors import ErrorCode
+from headwater.base.errors import ErrorCode, StorageError
 from headwater.base.record.records import Record, build_batch
 from headwater.base.settings import BrokerSettings
 from headwater.delivery.broker.configs import Change, Operation
@@ -20,6 +21,7 @@ from headwater.delivery.wire.kafka.messages import (
     ProduceRequest,
     ProduceResponse,
 )
+from headwater.log import manifest
 from headwater.log.checkpoints import read_offsets
 from headwater.log.partition import PartitionLog
 from tests.delivery.dialects.kafka.desk import Desk
@@ -177,7 +179,7 @@ def test_a_larger_bound_brings_nothing_back() -> None:
 
 DROPPED_BY_DEFAULT = {"headwater.overflow": "drop", "headwater.overflow.bytes": str(BOUND)}
 LARGER = {"headwater.overflow": "drop", "headwater.overflow.bytes": str(10 * BOUND)}
-RULE = "/data/log/overflow.properties"
+OLD_NOTE = "/data/log/overflow.properties"
 
 
 def dropping_desk(settings: dict[str, str]) -> Desk:
@@ -261,20 +263,84 @@ def test_the_brokers_own_topics_are_not_dropped_by_the_default_before() -> None:
     assert partition.log.log_start_offset == 0
 
 
-def test_a_damaged_note_of_the_default_stops_no_start() -> None:
+@pytest.mark.parametrize("crash", [True, False])
+def test_a_note_from_before_the_journals_counts_once(crash: bool) -> None:
     desk = dropping_desk(DROPPED_BY_DEFAULT)
-    fill(desk)
-    replace_file(desk.disk, RULE, b"headwater.overflow=perhaps\n")
+    start = fill(desk).log_start_offset
+    desk.broker.store._manifest.record(manifest.broker_configured({}))
+    rule = "".join(f"{key}={value}\n" for key, value in DROPPED_BY_DEFAULT.items())
+    replace_file(desk.disk, OLD_NOTE, f"version=0\n{rule}".encode())
 
-    assert start_anew(desk, {}).log_end_offset == 50
+    assert start_anew(desk, LARGER, crash=crash).log_start_offset == start
+    assert not desk.disk.exists(OLD_NOTE)
+    fill(desk)
+    assert start_anew(desk, LARGER).log_start_offset == start
+
+
+def test_a_damaged_note_from_before_the_journals_stops_no_start() -> None:
+    desk = dropping_desk({})
+    fill(desk)
+    replace_file(desk.disk, OLD_NOTE, b"version=0\nheadwater.overflow=perhaps\n")
+
+    log = start_anew(desk, {})
+    assert (log.log_start_offset, log.log_end_offset) == (0, 50)
 
 
 def test_where_nothing_is_dropped_by_default_no_default_is_noted() -> None:
     desk = dropping_desk({})
-    fill(desk, 1)
-    desk.broker.store.close()
+    entries = desk.broker.store.journal_entries
+    assert desk.broker.store._manifest.image.noted == {}
+    start_anew(desk, {}, crash=False)
+    assert desk.broker.store.journal_entries == entries + 1
 
-    assert not desk.disk.exists(RULE)
+
+def test_a_change_that_was_refused_holds_at_no_later_start() -> None:
+    """Whatever operation of the disk fails: what the client was told is what holds."""
+    changes = [Change("headwater.overflow", Operation.SET, "drop")]
+    changes.append(Change("headwater.overflow.bytes", Operation.SET, "1000"))
+    for failing in range(1, 10):
+        desk = dropping_desk({})
+        log = fill(desk)
+        desk.disk.fail_at(desk.disk.operations + failing, OSError(errno.ENOSPC, "no room"))
+        try:
+            desk.broker.configs.alter_broker("1", changes, keep_others=True, validate_only=False)
+        except StorageError:
+            assert log.config.headwater_overflow == "buffer"
+            refused = not desk.broker.store.failed
+        else:
+            return
+        log = start_anew(desk, {}, crash=failing % 2 == 0 or not refused)
+        if refused:
+            assert log.config.headwater_overflow == "buffer"
+            assert log.log_start_offset == 0
+    pytest.fail("the change never went through")
+
+
+@pytest.mark.parametrize("opened", range(4))
+def test_a_change_that_lacks_a_file_holds_or_not_for_good(opened: int) -> None:
+    desk = dropping_desk({})
+    log = fill(desk)
+    left = [opened]
+
+    def lack(path: str) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.EMFILE, "no descriptor")
+
+    desk.disk.on_open = lack
+    changes = [Change(name, Operation.SET, value) for name, value in DROPPED_BY_DEFAULT.items()]
+    try:
+        desk.broker.configs.alter_broker("1", changes, keep_others=True, validate_only=False)
+    except StorageError:
+        expected = "buffer"
+    else:
+        expected = "drop"
+    assert log.config.headwater_overflow == expected
+    desk.disk.on_open = lambda _: None
+
+    log = start_anew(desk, {}, crash=False)
+    assert log.config.headwater_overflow == expected
+    assert (log.log_start_offset > 0) is (expected == "drop")
 
 
 def test_the_newest_batch_stays_even_if_it_is_larger_than_the_bound() -> None:
