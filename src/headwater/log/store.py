@@ -32,7 +32,7 @@ from headwater.base.chance import Chance, random_uuid
 from headwater.base.clock import Clock
 from headwater.base.disk import DirectoryLock, Disk, parent_directory, sync_names
 from headwater.base.errors import ErrorCode, KafkaError, StorageError
-from headwater.base.settings import BrokerSettings, TopicConfig
+from headwater.base.settings import BrokerSettings, TopicConfig, held_at_start
 from headwater.log import manifest
 from headwater.log.checkpoints import (
     CLEAN_SHUTDOWN,
@@ -463,6 +463,9 @@ class LogStore:
             )
         self._manifest = Manifest(disk, journal, self._chance)
         image = self._manifest.image
+        held = held_at_start(self._settings, image.broker_configs)
+        if held != self._settings:
+            self._settings, self._topic_defaults = held, held.topic_defaults()
         marker = f"{directory}/{CLEAN_SHUTDOWN}"
         self.stopped_cleanly = read_clean_shutdown(disk, marker) == image.node_epoch
         self._manifest.record(manifest.started(image.node_epoch + 1))

@@ -12,20 +12,34 @@ from headwater.base.settings.broker import (
     BrokerSettings,
     unknown_broker_config,
 )
+from headwater.base.settings.dynamic import (
+    EVERY_NODE,
+    InForce,
+    Overrides,
+    by_resource,
+    held_at_start,
+    lay_over_what_agrees,
+)
 from headwater.base.settings.loading import Loaded, Shown, load_settings, variable_for
 from headwater.base.settings.setting import Kind, Setting, Value
 from headwater.base.settings.topic import TOPIC_SETTINGS, TopicConfig, unknown_topic_config
 
 __all__ = [
     "BROKER_SETTINGS",
+    "EVERY_NODE",
     "TOPIC_SETTINGS",
     "BrokerSettings",
+    "InForce",
     "Kind",
     "Loaded",
+    "Overrides",
     "Setting",
     "Shown",
     "TopicConfig",
     "Value",
+    "by_resource",
+    "held_at_start",
+    "lay_over_what_agrees",
     "load_settings",
     "split_address",
     "split_overrides",

@@ -11,7 +11,7 @@ changes (`when_changed`): everything else is read once, at the start.
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 from itertools import dropwhile
 from typing import Final, NamedTuple
@@ -19,11 +19,16 @@ from typing import Final, NamedTuple
 from headwater.base.errors import ErrorCode, KafkaError
 from headwater.base.settings import (
     BROKER_SETTINGS,
+    EVERY_NODE,
     TOPIC_SETTINGS,
     BrokerSettings,
+    InForce,
     Kind,
+    Overrides,
     Setting,
     TopicConfig,
+    by_resource,
+    lay_over_what_agrees,
     unknown_broker_config,
 )
 from headwater.delivery.broker.fixed_configs import FIXED_CONFIGS, OTHER_NAMES
@@ -34,9 +39,6 @@ from headwater.delivery.broker.topic_rules import (
 )
 from headwater.delivery.broker.topics import Topics
 from headwater.log.store import LogStore
-
-EVERY_NODE: Final = ""
-"""The name of the broker resource whose overrides hold for all nodes."""
 
 # A setting without a value leaves it to the next one; Kafka tells the whole chain.
 _CHAINS: Final[Sequence[tuple[str, ...]]] = (
@@ -115,7 +117,7 @@ class Configs:
         self._static = settings
         self._node = str(settings.node_id)
         self._when_changed: list[Callable[[BrokerSettings], None]] = []
-        self.in_force = self._effective(self._overrides())
+        self.in_force, self._left_out = lay_over_what_agrees(settings, self._stored())
         store.configure(self.in_force)
         self._keep_state()
 
@@ -152,7 +154,7 @@ class Configs:
 
     def describe_broker(self, resource: str) -> list[Described]:
         """Tell every setting of this node, or what is overridden for every node."""
-        overrides = self._overrides()
+        overrides = self._stored()
         if resource == EVERY_NODE:
             return [
                 Described(
@@ -165,6 +167,7 @@ class Configs:
                 for name, value in overrides[EVERY_NODE].items()
             ]
         self.check_node(resource, "Broker", f"{self._node} or empty string,")
+        overrides = self._overrides()
         told = [
             self._describe_broker_config(setting, self.in_force, overrides)
             for setting in BROKER_SETTINGS.values()
@@ -182,7 +185,7 @@ class Configs:
     def tell_in_force(self, configs: Mapping[str, str]) -> None:
         """Tell other values than those of the start, such as a port that the system chose."""
         self._static = self._static.with_overrides(configs)
-        self.in_force = self._effective(self._overrides())
+        self.in_force, self._left_out = lay_over_what_agrees(self._static, self._stored())
 
     def when_changed(self, action: Callable[[BrokerSettings], None]) -> None:
         """Run the action whenever the broker's settings have changed."""
@@ -240,14 +243,15 @@ class Configs:
         _check_changes(changes)
         if resource != EVERY_NODE:
             self.check_node(resource, "Node", f"{self._node},")
-        overrides = self._overrides()
+        overrides = self._stored()
         current = overrides[resource] if keep_others else {}
         render = self.in_force.render
         changed = _apply(current, changes, BROKER_SETTINGS, render, _refuse_for_broker)
         _check_dynamic(change.name for change in changes if change.name in changed)
         overrides[resource] = changed
         try:
-            effective = self._effective(overrides)
+            asked = {(resource, change.name) for change in changes}
+            effective, left_out = self._judge(overrides, asked)
             _check_threads(self.in_force.log_cleaner_threads, effective.log_cleaner_threads)
             self._check_all_topics(effective.topic_defaults())
         except KafkaError as error:
@@ -255,7 +259,7 @@ class Configs:
         if not validate_only:
             self._store.set_broker_configs(_flatten(overrides), effective.topic_defaults())
             self._store.configure(effective)
-            self.in_force = effective
+            self.in_force, self._left_out = effective, left_out
             for action in self._when_changed:
                 action(effective)
 
@@ -266,20 +270,29 @@ class Configs:
 
     # Where values come from.
 
-    def _overrides(self) -> dict[str, dict[str, str]]:
+    def _stored(self) -> Overrides:
         """Return what was set on the running broker, for this node and for every node."""
-        found: dict[str, dict[str, str]] = {EVERY_NODE: {}, self._node: {}}
-        for key, value in self._store.broker_configs.items():
-            resource, _, name = key.partition(":")
-            setting = BROKER_SETTINGS.get(name)
-            if setting is None or not setting.dynamic:
-                logger.warning("ignoring %s, which this version cannot set at run time", name)
-            else:
-                found.setdefault(resource, {})[name] = value
-        return found
+        return by_resource(self._store.broker_configs, self._static.node_id)
 
-    def _effective(self, overrides: Mapping[str, Mapping[str, str]]) -> BrokerSettings:
-        return self._static.with_overrides({**overrides[EVERY_NODE], **overrides[self._node]})
+    def _overrides(self) -> Overrides:
+        """Return those of them that agree with the settings of this start, and so hold."""
+        overrides = self._stored()
+        for each in self._left_out:
+            del overrides[each.resource][each.name]
+        return overrides
+
+    def _judge(self, overrides: Overrides, asked: Collection[tuple[str, str]]) -> InForce:
+        """Return what would hold with these overrides.
+
+        Raises:
+            KafkaError: One does not agree that is asked for now, or did so far.
+        """
+        in_force = lay_over_what_agrees(self._static, overrides)
+        before = {each[:3] for each in self._left_out}
+        for each in in_force.left_out:
+            if each[:3] not in before or each[:2] in asked:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, each.reason)
+        return in_force
 
     def _describe_topic_config(
         self, setting: Setting, overrides: Mapping[str, str], config: TopicConfig
