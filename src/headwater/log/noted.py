@@ -2,33 +2,39 @@
 
 This file alone decides which defaults of the broker are noted in the journal. They come from its
 settings, which may have changed when it starts again, while what the last run did with them stays
-true: log starts that readers were told must not go back.
+true: log starts that readers were told must not go back, and where records were acknowledged before
+they were synced, a transaction that a crash has found open may have lost some.
 
 The note stands in the journal, in the entry of the change that brings the defaults into force, or,
 for those of a start, in an entry of its own before anything happens by them. So no note is there
 for a change that was refused. Where there is nothing to know, the note is empty.
 """
 
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from headwater.base.disk import Disk, parent_directory, sync_names
 from headwater.base.settings import TopicConfig
 from headwater.log.checkpoints import read_properties
+from headwater.log.manifest import Manifest, broker_configured
 
 OLD_NOTE: Final = "overflow.properties"
 """The file that had the note before the journal did; the first start that finds it removes it."""
 
 _OLD_VERSION: Final = "0"
-_OVERFLOW: Final = ("headwater.overflow", "headwater.overflow.bytes")
+_OVERFLOW: Final[tuple[str, ...]] = ("headwater.overflow", "headwater.overflow.bytes")
+_FLUSH: Final = "flush.messages"
 
 
-def facts(defaults: TopicConfig) -> dict[str, str]:
+def _facts(defaults: TopicConfig) -> dict[str, str]:
     """Return what is to be noted of these defaults, by Kafka's names of topic configs."""
-    dropping = defaults.headwater_overflow == "drop"
-    return {key: defaults.render(key) for key in _OVERFLOW} if dropping else {}
+    keys = _OVERFLOW if defaults.headwater_overflow == "drop" else ()
+    if not defaults.is_durable:
+        keys = (*keys, _FLUSH)
+    return {key: defaults.render(key) for key in keys}
 
 
-def read_old_note(disk: Disk, path: str) -> dict[str, str]:
+def _read_old_note(disk: Disk, path: str) -> dict[str, str]:
     """Return what the file from before the journal's note says; nothing where there is none."""
     found = read_properties(disk, path)
     if found.get("version") != _OLD_VERSION:
@@ -36,7 +42,52 @@ def read_old_note(disk: Disk, path: str) -> dict[str, str]:
     return {key: found[key] for key in _OVERFLOW if key in found}
 
 
-def remove_old_note(disk: Disk, path: str) -> None:
+def _remove_old_note(disk: Disk, path: str) -> None:
     """Remove that file for good: were it to come back, it would be believed."""
     disk.remove(path)
     sync_names(disk, parent_directory(path))
+
+
+class Note:
+    """The note of a data directory.
+
+    Attributes:
+        found: What the last run had noted.
+    """
+
+    def __init__(self, disk: Disk, directory: str, journal: Manifest, *, clean: bool) -> None:
+        """Read it; ``clean`` tells whether the last run has ended cleanly."""
+        self._disk = disk
+        self._old_note = f"{directory}/{OLD_NOTE}"
+        self._journal = journal
+        self.found = journal.image.noted or _read_old_note(disk, self._old_note)
+        # Noted for this whole run, whatever its own defaults are: transactions that may have lost
+        # records are aborted, and another crash may come before that is durable.
+        self._kept = {} if clean else {key: self.found[key] for key in {_FLUSH} & self.found.keys()}
+
+    def was_durable(self, configs: Mapping[str, str]) -> bool:
+        """Tell whether a topic with these configs synced what it acknowledged before a crash."""
+        return _FLUSH in configs or _FLUSH not in self._kept
+
+    def wanted(self, defaults: TopicConfig) -> dict[str, str]:
+        """Return what the journal has to say before these defaults come into force."""
+        return {**self._kept, **_facts(defaults)}
+
+    def write(self, defaults: TopicConfig, before: Callable[[], None]) -> None:
+        """Note these defaults, unless they are noted already.
+
+        Args:
+            defaults: What holds for topics that do not say otherwise.
+            before: Writes the log starts down that follow from the note so far.
+
+        Raises:
+            StorageError: The disk failed or is full.
+            OSError: The same, while the file from before was removed.
+        """
+        wanted = self.wanted(defaults)
+        has_old = self._disk.exists(self._old_note)
+        if wanted != self._journal.image.noted or has_old:
+            before()
+            self._journal.record(broker_configured(self._journal.image.broker_configs, wanted))
+        if has_old:
+            _remove_old_note(self._disk, self._old_note)

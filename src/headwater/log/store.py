@@ -50,7 +50,7 @@ from headwater.log.directories import parse_partition_directory, partition_direc
 from headwater.log.dropping import drop_again
 from headwater.log.layout import check_layout, make_directory, upgrade_layout
 from headwater.log.manifest import PRODUCER_ID_BLOCK, Manifest, ManifestDamagedError, TopicEntry
-from headwater.log.noted import OLD_NOTE, facts, read_old_note, remove_old_note
+from headwater.log.noted import OLD_NOTE, Note
 from headwater.log.partition import PartitionLog
 from headwater.log.progress import Recovery
 from headwater.log.recovery import tell_missing
@@ -94,6 +94,7 @@ class LogStore:
         self._lock: DirectoryLock
         self._manifest: Manifest
         self._deletions: Deletions
+        self._note: Note
         self._offsets: OffsetFiles
         self._upkeep: Upkeep
         self.compaction: Compaction
@@ -316,7 +317,7 @@ class LogStore:
             config = TopicConfig.parse(topic.configs, defaults)
             for log in topic.partitions:
                 settle(self._disk, log, config)
-        self._manifest.record(manifest.broker_configured(configs, facts(defaults)))
+        self._manifest.record(manifest.broker_configured(configs, self._note.wanted(defaults)))
 
     def set_feature_levels(self, levels: Mapping[str, int]) -> None:
         """Replace the levels of features; what they mean is the caller's affair."""
@@ -337,7 +338,8 @@ class LogStore:
         changed = [
             (topic, TopicConfig.parse(topic.configs, defaults)) for topic in self._topics.values()
         ]
-        self._note(facts(defaults))
+        with self._upkeep.writing(OLD_NOTE):
+            self._note.write(defaults, self.persist_log_starts)
         self._topic_defaults = defaults
         for topic, config in changed:
             topic.configure(config)
@@ -468,6 +470,7 @@ class LogStore:
             self._settings, self._topic_defaults = held, held.topic_defaults()
         marker = f"{directory}/{CLEAN_SHUTDOWN}"
         self.stopped_cleanly = read_clean_shutdown(disk, marker) == image.node_epoch
+        self._note = Note(disk, directory, self._manifest, clean=self.stopped_cleanly)
         self._manifest.record(manifest.started(image.node_epoch + 1))
         if disk.exists(marker):
             disk.remove(marker)
@@ -498,9 +501,8 @@ class LogStore:
         )
         self._open_topics(progress, clean=self.stopped_cleanly)
         if not self.stopped_cleanly:
-            noted = image.noted or read_old_note(disk, f"{directory}/{OLD_NOTE}")
-            if noted:
-                drop_again(noted, self._topics.values(), self._topic_defaults)
+            if self._note.found:
+                drop_again(self._note.found, self._topics.values(), self._topic_defaults)
             # The last process may have ended between a new name and the sync of it.
             for path in (parent_directory(directory), directory):
                 sync_names(disk, path)
@@ -515,6 +517,7 @@ class LogStore:
         for entry in entries:
             config = parse_stored_config(entry.name, entry.configs, self._topic_defaults)
             topic = self._topic(entry, config)
+            topic.was_durable = self._note.was_durable(entry.configs)
             for index in range(entry.partitions):
                 key = (entry.name, index)
                 log = self._open_log(topic, index, clean=clean)
@@ -559,17 +562,6 @@ class LogStore:
         """Write log starts down that follow from a config, before it changes."""
         if any(topic.config.headwater_overflow == "drop" for topic in topics):
             self.persist_log_starts()
-
-    def _note(self, noted: dict[str, str]) -> None:
-        """Let the next start know of the defaults, unless the journal has that already."""
-        old_note = f"{self.directory}/{OLD_NOTE}"
-        has_old = self._disk.exists(old_note)
-        if noted != self._manifest.image.noted or has_old:
-            self.persist_log_starts()
-            self._manifest.record(manifest.broker_configured(self.broker_configs, noted))
-        if has_old:
-            with self._upkeep.writing(OLD_NOTE):
-                remove_old_note(self._disk, old_note)
 
     def _existing(self, name: str) -> Topic:
         topic = self._topics.get(name)

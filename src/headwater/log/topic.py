@@ -27,6 +27,8 @@ class Topic:
         configs: What differs from the defaults, in Kafka's words.
         config: What holds.
         partitions: In order of their numbers.
+        was_durable: Whether its configs tell what a crash before this start may have taken; not so
+            where records were acknowledged by a laxer default than that of this start.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Topic:
     configs: dict[str, str]
     config: TopicConfig
     partitions: list[PartitionLog] = field(default_factory=list)
+    was_durable: bool = True
 
     @property
     def internal(self) -> bool:

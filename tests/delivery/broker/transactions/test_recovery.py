@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.base.errors import ErrorCode, StorageError
+from headwater.base.settings import BrokerSettings
 from headwater.delivery.broker.configs import Change, Operation
 from headwater.delivery.broker.state_topic import StateTopic
 from headwater.delivery.broker.topics import NewTopic
@@ -288,6 +289,50 @@ def test_a_broker_that_becomes_durable_loses_nothing_from_before(resource: str) 
     assert world.send(me) == [OK] * 2
     durable = Change("log.flush.interval.messages", Operation.SET, "1")
     world.broker.configs.alter_broker(resource, [durable], keep_others=True, validate_only=False)
+    world.crash()
+
+    assert world.end(me, commit=True)[0] is OK
+    assert [world.committed(name) for name in world.names] == [[b"v"]] * 2
+
+
+LAX = {"log.flush.interval.messages": "1000000"}
+
+
+@pytest.mark.parametrize("crashes", [1, 2])
+def test_a_start_with_a_stricter_default_judges_by_the_laxer_one(crashes: int) -> None:
+    world = World(LAX)
+    me = world.init()
+    assert world.send(me) == [OK] * 2
+    world.settle()
+    assert world.send(me, value=b"not synced") == [OK] * 2
+    world.settings = BrokerSettings()
+    for _ in range(crashes):
+        world.crash()
+
+    assert world.end(me, commit=True)[0] is ErrorCode.INVALID_TXN_STATE
+    assert [world.committed(name) for name in world.names] == [[], []]
+
+
+def test_a_topic_that_says_itself_that_it_is_durable_is_believed() -> None:
+    world = World(LAX, topics=0)
+    world.names = ["strict"]
+    world.broker.topics.create([NewTopic("strict", 1, {"flush.messages": "1"})])
+    me = world.init()
+    assert world.send(me) == [OK]
+    world.settings = BrokerSettings()
+    world.crash()
+
+    assert world.end(me, commit=True)[0] is OK
+    assert world.committed("strict") == [b"v"]
+
+
+def test_after_a_clean_stop_the_laxer_default_is_forgotten() -> None:
+    world = World(LAX)
+    world.broker.store.close()
+    world.settings = BrokerSettings()
+    world.restart()
+    me = world.init()
+    assert world.send(me) == [OK] * 2
     world.crash()
 
     assert world.end(me, commit=True)[0] is OK

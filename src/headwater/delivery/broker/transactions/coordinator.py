@@ -177,13 +177,18 @@ class Transactions:
 
     def _may_have_lost(self, transaction: Transaction) -> bool:
         """Whether records that were acknowledged to its producer may be gone with a crash."""
-        partitions = (self._topics.partition(*key) for key in transaction.partitions)
-        return any(each is not None and not each.log.is_durable for each in partitions)
+        return any(not self._was_durable(key) for key in transaction.partitions)
+
+    def _was_durable(self, key: PartitionKey) -> bool:
+        """Tell whether it synced what it acknowledged, in the last run and by its configs now."""
+        topic, partition = self._topics.get(key[0]), self._topics.partition(*key)
+        if topic is None or partition is None:
+            return True
+        return topic.stored.was_durable and partition.log.is_durable
 
     def _abort_torn(self, transaction: Transaction) -> None:
         _log.warning(
-            "transaction %s is aborted: what it wrote to topics with flush.messages above 1 may be "
-            "lost",
+            "transaction %s is aborted: what it wrote while flush.messages was above 1 may be lost",
             transaction.transactional_id,
         )
         try:
