@@ -122,6 +122,36 @@ def test_drop_of_a_page_cache_topic_needs_no_commit() -> None:
         assert log.bytes_from(log.log_start_offset) <= BOUND
 
 
+@pytest.mark.parametrize("flush_messages", ["1", "1000000"])
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO])
+def test_what_cannot_be_dropped_now_fails_no_producer(
+    flush_messages: str, number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench("drop", bound=300)
+    configs = {**bench.desk.broker.store.topics["a"].configs, "flush.messages": flush_messages}
+    bench.desk.broker.topics.set_configs("a", configs)
+    for _ in range(4):
+        assert bench.produce(50).error_code == ErrorCode.NONE
+    log = bench.partition.log
+    start = log.log_start_offset
+    log.segments[0]._reader = None
+
+    def refuse(path: str) -> None:
+        raise OSError(number, "cannot be opened", path)
+
+    bench.desk.disk.on_open = refuse
+    answer = bench.produce(50)
+    assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, 4)
+    assert (log.log_start_offset, log.log_end_offset) == (start, 5)
+    bench.desk.clock.advance(2_000)
+    assert caplog.text.count("a-0: dropping is put off") == 1
+
+    bench.desk.disk.on_open = lambda _: None
+    bench.desk.clock.advance(2_000)
+    assert log.log_start_offset > start
+    assert log.bytes_from(log.log_start_offset) <= 300
+
+
 def test_appends_during_a_commit_are_looked_at_after_the_next() -> None:
     bench = Bench("drop")
     log = bench.partition.log

@@ -201,6 +201,7 @@ class Broker:
         failure = StorageError("the log cannot be written any more")
         self.quotas.forget_idle()
         self.promises.forget_kept()
+        self.overflow.keep_up()
         monotonic_ms = self.clock.monotonic_ms()
         self._deleted_until_ms = {
             key: until_ms

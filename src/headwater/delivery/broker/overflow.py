@@ -29,15 +29,18 @@ They retry until their own delivery time-out (Java 2 minutes, librdkafka 5), the
 application: the pressure has arrived where it belongs.
 """
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
-from headwater.base.errors import ErrorCode
+from headwater.base.errors import ErrorCode, KafkaError
 from headwater.delivery.broker.partition import Partition
 from headwater.log.dropping import drop_above
 from headwater.log.partition import PartitionLog
 from headwater.log.topic import INTERNAL_TOPICS
+
+_log = logging.getLogger(__name__)
 
 REFUSAL: Final = ErrorCode.NOT_ENOUGH_REPLICAS
 DELAY_MS_MAX: Final = 1_000
@@ -94,6 +97,8 @@ class Overflow:
         self._reclaim = reclaim
         # Partitions that will be looked at when their last append is durable.
         self._awaited: set[Partition] = set()
+        # Those that could not be cut, for want of a descriptor as a rule, until the next upkeep.
+        self._put_off: set[Partition] = set()
         self.counters: dict[tuple[str, int], Counters] = {}
 
     def before_append(self, partition: Partition, size_bytes: int) -> Decision:
@@ -138,22 +143,39 @@ class Overflow:
         """Drop what is above the bound, as soon as what was appended is durable.
 
         Not before: records that are not yet safe would go, and with them their answers. One look
-        serves all appends of a commit round.
+        serves all appends of a commit round. What cannot be dropped now is dropped later: the
+        records are in the log, and their producer must not hear of an error.
         """
         log = partition.log
         if log.config.headwater_overflow != "drop" or partition in self._awaited:
             return
         if log.high_watermark >= log.log_end_offset:
-            self._drop(partition)
+            self._try_to_drop(partition)
         else:
             self._awaited.add(partition)
             partition.when_durable(log.log_end_offset - 1, lambda: self._durable(partition))
 
     def _durable(self, partition: Partition) -> None:
         self._awaited.discard(partition)
-        self._drop(partition)
+        self._try_to_drop(partition)
         if partition.log.high_watermark < partition.log.log_end_offset:
             self.after_append(partition)
+
+    def keep_up(self) -> None:
+        """Drop what could not be dropped when it was due."""
+        for partition in tuple(self._put_off):
+            self._try_to_drop(partition)
+
+    def _try_to_drop(self, partition: Partition) -> None:
+        try:
+            self._drop(partition)
+        except (KafkaError, OSError) as error:
+            log = partition.log
+            if partition not in self._put_off:
+                _log.warning("%s-%d: dropping is put off: %s", log.topic, log.partition, error)
+            self._put_off.add(partition)
+        else:
+            self._put_off.discard(partition)
 
     def _drop(self, partition: Partition) -> None:
         log = partition.log
@@ -178,6 +200,7 @@ class Overflow:
         for key in [key for key in self.counters if key[0] == topic]:
             del self.counters[key]
         self._awaited = {each for each in self._awaited if each.log.topic != topic}
+        self._put_off = {each for each in self._put_off if each.log.topic != topic}
 
     def _slowest(self, partition: Partition) -> tuple[str, int]:
         """Return the group that is furthest behind, and the first offset it is still owed."""
