@@ -1,5 +1,6 @@
 """What lies under a data directory is its owner's alone."""
 
+import errno
 import logging
 import os
 import stat
@@ -12,6 +13,7 @@ from headwater.base.disk import RealDisk, replace_file
 from headwater.base.private import (
     make_private_directory,
     private_opener,
+    restrict_data_directory,
     restrict_directory,
     write_private_text,
 )
@@ -68,17 +70,59 @@ def test_an_open_directory_is_closed_and_that_is_said_once(
     assert f"mode {wide:o}" in record.getMessage()
 
 
-def test_a_directory_of_another_owner_stays_and_that_is_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+NUMBERS = ["EPERM", "EACCES", "EROFS", "ENOTSUP", "ENOSYS"]
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_directory_whose_mode_cannot_be_changed_stays_and_that_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     folder = tmp_path / "data"
     folder.mkdir(mode=0o755)
 
     def refuse(*_: object, **__: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
+        number = getattr(errno, name)
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(Path, "chmod", refuse)
     restrict_directory(folder)
 
     assert mode(folder) == 0o755
     assert "chmod 700" in caplog.text
+
+
+def test_a_broken_disk_is_no_matter_of_modes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    tmp_path.chmod(0o755)
+    monkeypatch.setattr(Path, "chmod", refuse)
+    with pytest.raises(OSError, match="Input/output"):
+        restrict_directory(tmp_path)
+
+
+def test_a_directory_that_is_shared_on_purpose_stays_and_that_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tmp_path.chmod(0o1777)
+    restrict_directory(tmp_path)
+
+    assert mode(tmp_path) == 0o1777
+    assert "is shared (mode 1777)" in caplog.text
+
+
+def test_a_data_directory_with_other_peoples_things_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "thesis.tex").touch()
+    restrict_data_directory(tmp_path)
+    assert mode(tmp_path) == 0o755
+    assert "thesis.tex" in caplog.text
+
+    (tmp_path / "VERSION").touch()
+    restrict_data_directory(tmp_path)
+    assert mode(tmp_path) == 0o700

@@ -33,7 +33,12 @@ from typing import Protocol, Self
 from headwater.base.direct_reader import DirectReader
 from headwater.base.directory_lock import RealLock
 from headwater.base.handles import Handles, lacks_descriptors
-from headwater.base.private import DIRECTORY_MODE, private_opener, restrict_directory
+from headwater.base.private import (
+    DIRECTORY_MODE,
+    others_may_enter,
+    private_opener,
+    restrict_directory,
+)
 
 Buffer = bytes | bytearray | memoryview
 
@@ -129,8 +134,16 @@ class Disk(Protocol):
         """Create one directory; the parent must exist; harmless when it exists."""
         ...
 
-    def restrict(self, path: str) -> None:
-        """Keep all users but the owner out of a directory; say so if some could look in."""
+    def restrict(self, path: str) -> bool:
+        """Keep all users but the owner out of a directory; say so if some could look in.
+
+        Returns:
+            Whether only its owner can open it now.
+        """
+        ...
+
+    def others_may_enter(self, path: str) -> bool:
+        """Tell whether `restrict` would keep somebody out."""
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -489,9 +502,13 @@ class RealDisk:
         """Create one directory, which is its owner's alone."""
         Path(path).mkdir(mode=DIRECTORY_MODE, exist_ok=True)
 
-    def restrict(self, path: str) -> None:
+    def restrict(self, path: str) -> bool:
         """Keep all users but the owner out."""
-        restrict_directory(Path(path))
+        return restrict_directory(Path(path))
+
+    def others_may_enter(self, path: str) -> bool:
+        """Tell whether `restrict` would keep somebody out."""
+        return others_may_enter(Path(path))
 
     def rename(self, source: str, target: str) -> None:
         """Rename atomically."""

@@ -10,6 +10,7 @@ from typing import Final
 
 from headwater.base.disk import Disk, Names, parent_directory, read_file, replace_file
 from headwater.base.errors import HeadwaterError
+from headwater.base.private import strangers
 
 LAYOUT_VERSION: Final = 1
 
@@ -39,6 +40,21 @@ def make_directory(disk: Disk, path: str) -> None:
         if not exists:
             disk.make_directory(path)
         names.sync()
+
+
+def check_unshared(disk: Disk, data_directory: str) -> None:
+    """Refuse a directory that others use: it would be closed to them, or be open to them with us.
+
+    Raises:
+        HeadwaterError: Other users can open it, it holds what is not ours, and we were never there.
+    """
+    if not disk.exists(data_directory) or not disk.others_may_enter(data_directory):
+        return
+    found = strangers(disk.list_directory(data_directory))
+    if found:
+        message = f"{data_directory} is shared: other users can open it, and it holds {found[0]}"
+        hint = f"choose a directory of its own: --data {data_directory}/headwater"
+        raise HeadwaterError(message, hint=f"{hint}; or run chmod 700 {data_directory}")
 
 
 def check_layout(disk: Disk, data_directory: str) -> int | None:

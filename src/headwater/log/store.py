@@ -48,7 +48,7 @@ from headwater.log.compaction.compaction import Compaction
 from headwater.log.deletion import Deletions
 from headwater.log.directories import parse_partition_directory, partition_directory
 from headwater.log.dropping import drop_again
-from headwater.log.layout import check_layout, make_directory, upgrade_layout
+from headwater.log.layout import check_layout, check_unshared, make_directory, upgrade_layout
 from headwater.log.manifest import PRODUCER_ID_BLOCK, Manifest, ManifestDamagedError, TopicEntry
 from headwater.log.noted import OLD_NOTE, Note
 from headwater.log.partition import PartitionLog
@@ -119,7 +119,7 @@ class LogStore:
         Raises:
             AlreadyLockedError: Another process has the directory; its pid is named.
             ManifestDamagedError: The metadata is damaged; nothing was changed.
-            HeadwaterError: A newer program laid the directory out.
+            HeadwaterError: A newer program laid the directory out, or it is not ours alone.
             StorageError: The disk failed.
         """
         store = cls(
@@ -131,12 +131,14 @@ class LogStore:
             chance=chance,
         )
         try:
+            check_unshared(disk, data_directory)
             if check_layout(disk, data_directory) is None or not disk.exists(store.directory):
                 make_directory(disk, data_directory)
                 make_directory(disk, store.directory)
-            disk.restrict(data_directory)
             store._lock = disk.lock(f"{store.directory}/.lock")
             try:
+                if not disk.restrict(data_directory):
+                    disk.restrict(store.directory)
                 upgrade_layout(disk, data_directory)
                 store._load(progress)
             except BaseException:

@@ -266,9 +266,15 @@ class MemoryDisk:
             if fault is None:
                 parent.bind({name: DirectoryNode()})
 
-    def restrict(self, path: str) -> None:
+    def restrict(self, path: str) -> bool:
         """Do nothing: files in memory have no modes."""
         self._directory(path)
+        return True
+
+    def others_may_enter(self, path: str) -> bool:
+        """Tell that they may not: there is nobody else."""
+        self._directory(path)
+        return False
 
     def rename(self, source: str, target: str) -> None:
         """Rename atomically; between two directories each side is made durable by itself."""

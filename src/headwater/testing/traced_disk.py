@@ -228,9 +228,13 @@ class TracedDisk:
             self._disk.make_directory(path)
             report()
 
-    def restrict(self, path: str) -> None:
+    def restrict(self, path: str) -> bool:
         """Keep all users but the owner out; modes are no part of a trace."""
-        self._disk.restrict(path)
+        return self._disk.restrict(path)
+
+    def others_may_enter(self, path: str) -> bool:
+        """Tell whether `restrict` would keep somebody out."""
+        return self._disk.others_may_enter(path)
 
     def rename(self, source: str, target: str) -> None:
         """Rename atomically."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from headwater.base.directory_lock import AlreadyLockedError, RealLock, lock_holder
 from headwater.base.disk import is_full
-from headwater.base.private import make_private_directory, private_opener, restrict_directory
+from headwater.base.private import make_private_directory, private_opener, restrict_data_directory
 from headwater.base.settings.places import DEFAULT_DATA
 from headwater.streams.running.errors import (
     DefinitionError,
@@ -109,7 +109,7 @@ class Checkpoint:
     def _lock(self) -> RealLock:
         while True:
             make_private_directory(self.folder)
-            restrict_directory(self._data)
+            restrict_data_directory(self._data)
             try:
                 return RealLock(str(self.folder / ".lock"))
             except FileNotFoundError:

@@ -271,10 +271,11 @@ class DiskContract:
         """Its owner goes on as before; a directory that is not there is an error."""
         disk.make_directory(f"{root}/a")
         replace_file(disk, f"{root}/a/b", b"one")
-        disk.restrict(f"{root}/a")
-        disk.restrict(f"{root}/a")
+        assert disk.restrict(f"{root}/a")
+        assert disk.restrict(f"{root}/a")
 
         assert read_file(disk, f"{root}/a/b") == b"one"
+        assert not disk.others_may_enter(f"{root}/a")
         with pytest.raises(FileNotFoundError):
             disk.restrict(f"{root}/c")
 
