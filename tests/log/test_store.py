@@ -17,7 +17,7 @@ from headwater.log.checkpoints import read_offsets, read_properties
 from headwater.log.manifest import ManifestDamagedError
 from headwater.log.store import LogStore, Recovery
 from headwater.testing.manual_clock import ManualClock
-from headwater.testing.memory_disk import MemoryDisk
+from headwater.testing.memory_disk import MemoryDisk, PowerCut
 from headwater.testing.seeded_chance import SeededChance
 from tests.log.house import DATA, LOG, House, append, commit, values
 
@@ -112,13 +112,38 @@ class TestOpening:
             Recovery("b", 0, 3, 3, clean=True),
         ]
 
-    def test_a_log_directory_that_was_taken_away_is_made_anew(self, house: House) -> None:
+    @pytest.mark.parametrize("mounted", [False, True])
+    def test_a_log_directory_that_is_gone_or_empty_is_not_begun_anew(
+        self, house: House, mounted: bool
+    ) -> None:
         house.open().create_topics([("a", 1, {})])
         house.disk = house.disk.restart()
         house.disk.remove_tree(LOG)
+        if mounted:
+            house.disk.make_directory(LOG)
+        operations = house.disk.operations
+        with pytest.raises(
+            ManifestDamagedError, match=r"headwater\.journal is not there"
+        ) as refused:
+            house.open()
 
+        assert "mount" in refused.value.hint
+        assert house.disk.operations == operations
+        house.disk.remove(f"{DATA}/VERSION")
         assert not house.open().topics
         assert not house.crash().topics
+
+    def test_a_first_start_that_was_interrupted_goes_on(self) -> None:
+        """Whatever it had come to."""
+        whole = House()
+        whole.open().close()
+        for number in range(1, whole.disk.operations):
+            for seed in (None, 1, 2):
+                house = House()
+                house.disk.cut_power_at(number)
+                with pytest.raises(PowerCut):
+                    house.open().close()
+                assert house.crash(seed).topics == {}
 
     def test_a_disk_that_fails_is_named(self, house: House) -> None:
         house.disk.fail_at(1, OSError(errno.EACCES, "Permission denied"))

@@ -76,16 +76,25 @@ def check_layout(disk: Disk, data_directory: str) -> int | None:
     return int(text)
 
 
+def name_layout(disk: Disk, data_directory: str) -> None:
+    """Say what layout a new directory has, when everything that must be there is durable.
+
+    So a directory with a VERSION and without the rest has lost it.
+    """
+    if check_layout(disk, data_directory) is None:
+        replace_file(disk, f"{data_directory}/VERSION", f"{LAYOUT_VERSION}\n".encode())
+
+
 def upgrade_layout(disk: Disk, data_directory: str) -> None:
-    """Bring an older layout, or an empty directory, to ours.
+    """Bring an older layout to ours.
 
     Raises:
         HeadwaterError: The layout is too old for this program.
     """
     version = check_layout(disk, data_directory)
-    if version == LAYOUT_VERSION:
+    if version is None or version == LAYOUT_VERSION:
         return
-    for step in range(LAYOUT_VERSION if version is None else version, LAYOUT_VERSION):
+    for step in range(version, LAYOUT_VERSION):
         if step not in LAYOUT_UPGRADES:
             message = f"{data_directory} has layout {step}, which this program cannot upgrade"
             raise HeadwaterError(message, hint="start the release in between once, then this one")

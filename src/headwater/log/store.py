@@ -14,6 +14,8 @@ what recurs while it is open (``upkeep``), and nothing of who asks.
 
 What holds whenever the power goes:
 
+* VERSION is written when the journal is durable. Where it is there without the journal, something
+  was lost, a volume that is not mounted as a rule, and nothing may be begun anew in its place.
 * A topic exists as soon as its journal entry is synced; its directories come and go after it. So a
   directory of an unknown topic is nobody's, and one whose topic id differs belongs to a deleted
   topic of the same name.
@@ -26,7 +28,7 @@ What holds whenever the power goes:
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, Self
+from typing import Self
 
 from headwater.base.chance import Chance, random_uuid
 from headwater.base.clock import Clock
@@ -48,8 +50,15 @@ from headwater.log.compaction.compaction import Compaction
 from headwater.log.deletion import Deletions
 from headwater.log.directories import parse_partition_directory, partition_directory
 from headwater.log.dropping import drop_again
-from headwater.log.layout import check_layout, check_unshared, make_directory, upgrade_layout
-from headwater.log.manifest import PRODUCER_ID_BLOCK, Manifest, ManifestDamagedError, TopicEntry
+from headwater.log.layout import (
+    check_layout,
+    check_unshared,
+    make_directory,
+    name_layout,
+    upgrade_layout,
+)
+from headwater.log.lost import JOURNAL, check_journal
+from headwater.log.manifest import PRODUCER_ID_BLOCK, Manifest, TopicEntry
 from headwater.log.noted import OLD_NOTE, Note
 from headwater.log.partition import PartitionLog
 from headwater.log.progress import Recovery
@@ -59,8 +68,6 @@ from headwater.log.topic import Topic, parse_stored_config
 from headwater.log.upkeep import Upkeep
 
 __all__ = ["JOURNAL", "LogStore", "Recovery", "Topic"]
-
-JOURNAL: Final = "headwater.journal"
 
 logger = logging.getLogger(__name__)
 
@@ -132,7 +139,9 @@ class LogStore:
         )
         try:
             check_unshared(disk, data_directory)
-            if check_layout(disk, data_directory) is None or not disk.exists(store.directory):
+            if check_layout(disk, data_directory) is not None:
+                check_journal(disk, store.directory)
+            else:
                 make_directory(disk, data_directory)
                 make_directory(disk, store.directory)
             store._lock = disk.lock(f"{store.directory}/.lock")
@@ -140,7 +149,7 @@ class LogStore:
                 if not disk.restrict(data_directory):
                     disk.restrict(store.directory)
                 upgrade_layout(disk, data_directory)
-                store._load(progress)
+                store._load(data_directory, progress)
             except BaseException:
                 store._lock.release()
                 raise
@@ -456,16 +465,13 @@ class LogStore:
 
     # Opening.
 
-    def _load(self, progress: Callable[[Recovery], None] | None) -> None:
+    def _load(self, data_directory: str, progress: Callable[[Recovery], None] | None) -> None:
         disk, directory = self._disk, self.directory
         found = [name for name in disk.list_directory(directory) if self._is_directory(name)]
-        journal = f"{directory}/{JOURNAL}"
-        if not disk.exists(journal) and any(map(parse_partition_directory, found)):
-            raise ManifestDamagedError(
-                f"{directory} holds partitions but no {JOURNAL}, which says what they are",
-                hint="restore that file from a backup, or start with another --data directory",
-            )
-        self._manifest = Manifest(disk, journal, self._chance)
+        if any(map(parse_partition_directory, found)):
+            check_journal(disk, directory)
+        self._manifest = Manifest(disk, f"{directory}/{JOURNAL}", self._chance)
+        name_layout(disk, data_directory)
         image = self._manifest.image
         held = held_at_start(self._settings, image.broker_configs)
         if held != self._settings:
