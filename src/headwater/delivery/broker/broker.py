@@ -79,7 +79,7 @@ class Broker:
         self.advertised_port = 0
         self._quiet_until_ms = 0
         self.topics = Topics(store, commits)
-        self.promises = Promises()
+        self.promises = Promises(timers)
         self._deleted_until_ms: dict[tuple[str, str | None], int] = {}
         self.groups = Groups(
             topics=self.topics, settings=settings, clock=clock, timers=timers, chance=chance

@@ -1,5 +1,6 @@
 """Reads that come after the answer to acks=1 see what was answered."""
 
+import errno
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from headwater.base.errors import ErrorCode
 from headwater.base.record.records import Record, build_batch
 from headwater.base.schema import Message
+from headwater.delivery.broker.promises import PATIENCE_MS
 from headwater.delivery.broker.topics import NewTopic
 from headwater.delivery.dialects.kafka.call import Call
 from headwater.delivery.wire.kafka.messages import (
@@ -169,3 +171,93 @@ def test_a_deleted_topic_keeps_no_read_waiting(desk: Desk) -> None:
     desk.commits.run()
 
     assert all(answer_to(desk, call) is not None for call in calls)
+
+
+# When no file can be opened for the sync
+
+
+def stuck(desk: Desk) -> None:
+    """Make a promise that cannot be kept for the time being."""
+
+    def refuse(path: str) -> None:
+        raise OSError(errno.EMFILE, "Too many open files", path)
+
+    produce(desk)
+    desk.disk.on_open = refuse
+    for item in [desk.commits._dirty.pop()]:
+        for file in item.begin_commit():
+            file.sync()
+        item.end_commit()
+
+
+def test_a_fetch_is_answered_though_nothing_can_be_synced(desk: Desk) -> None:
+    stuck(desk)
+    calls = [desk.begin(fetch(offset, max_wait_ms=500), 12) for offset in (0, 1)]
+    desk.clock.advance(500)
+    assert [answer_to(desk, call) for call in calls] == [None, None]
+    desk.clock.advance(PATIENCE_MS)
+
+    for call in calls:
+        (partition,) = answer_to(desk, call).responses[0].partitions
+        assert (partition.error_code, partition.high_watermark) == (ErrorCode.NONE, 0)
+        assert len(partition.records) == 0
+    desk.disk.on_open = lambda _: None
+    desk.commits.run()
+    assert len([call for call, _ in desk.line.answers if call in calls]) == 2, "once"
+
+
+def test_an_offset_that_nobody_was_told_is_out_of_range_all_the_same(desk: Desk) -> None:
+    stuck(desk)
+    call = desk.begin(fetch(2), 12)
+    desk.clock.advance(PATIENCE_MS)
+
+    (partition,) = answer_to(desk, call).responses[0].partitions
+    assert partition.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+@pytest.mark.parametrize(
+    "read, version, error",
+    [
+        (list_offset(-1), 4, ErrorCode.LEADER_NOT_AVAILABLE),
+        (list_offset(-1), 5, ErrorCode.OFFSET_NOT_AVAILABLE),
+        (list_offset(0), 11, ErrorCode.OFFSET_NOT_AVAILABLE),
+        (trim(1), 2, ErrorCode.REQUEST_TIMED_OUT),
+        (trim(-1), 2, ErrorCode.REQUEST_TIMED_OUT),
+    ],
+)
+def test_other_reads_say_that_they_cannot_know(
+    desk: Desk, read: Message, version: int, error: ErrorCode
+) -> None:
+    stuck(desk)
+    call = desk.begin(read, version)
+    desk.clock.advance(PATIENCE_MS - 1)
+    assert answer_to(desk, call) is None
+    desk.clock.advance(1)
+
+    (partition,) = answer_to(desk, call).topics[0].partitions
+    assert partition.error_code == error
+    log = desk.broker.store.topics["t"].partitions[0]
+    assert (log.log_start_offset, log.high_watermark) == (0, 0)
+
+
+@pytest.mark.parametrize("read, version", READS)
+def test_who_has_gone_leaves_nothing_behind(desk: Desk, read: Message, version: int) -> None:
+    produce(desk)
+    call = desk.begin(read, version)
+    call.cancel()
+    desk.commits.run()
+    desk.clock.advance(PATIENCE_MS + 1_000)
+
+    partition = desk.broker.topics.partition("t", 0)
+    assert partition is not None
+    assert not partition._watchers
+    assert answer_to(desk, call) is None
+
+
+def test_a_fetch_that_learns_too_late_that_its_client_has_gone_does_not_wait(desk: Desk) -> None:
+    call = desk.begin(fetch(0, max_wait_ms=60_000), 12)
+    call.cancel()
+    ended: list[bool] = []
+    call.on_cancel(lambda: ended.append(True))
+
+    assert ended == [True]

@@ -8,7 +8,7 @@ Behaviour:
 * Only what is durable is visible (the high watermark); under read_committed only what lies below
   the last stable offset.
 * A fetch that would be answered without a record waits first for what was answered to producers
-  with acks=1 and is not synced yet.
+  with acks=1 and is not synced yet, for three seconds more than ``max_wait_ms`` at most.
 * Under read_committed the aborted transactions come along; it is the client that skips them.
 * Records travel as file ranges: the connection sends them without reading them.
 * A client above its consumer_byte_rate gets an empty answer at once, and has to wait (KIP-219).
@@ -26,6 +26,7 @@ Version notes:
 from headwater.base.errors import KafkaError
 from headwater.delivery.broker.fetch import Limits, LongPoll
 from headwater.delivery.broker.fetch_sessions import FIRST_EPOCH, NO_EPOCH, NO_SESSION
+from headwater.delivery.broker.promises import PATIENCE_MS
 from headwater.delivery.dialects.kafka.call import Call
 from headwater.delivery.dialects.kafka.fetching import (
     FIRST_WITH_TOPIC_IDS,
@@ -76,7 +77,14 @@ def handle(call: Call, request: messages.FetchRequest) -> None:
             return
     enough = fetch.look()
     if promises.outstanding and not fetch.has_records and promises.concern(fetch.partitions):
-        promises.when_kept(fetch.partitions, lambda: _go_on(call, fetch, limits, fetch.look()))
+        wait = promises.when_kept(
+            fetch.partitions,
+            lambda: _go_on(call, fetch, limits, fetch.look()),
+            otherwise=fetch.answer_without_promised,
+            patience_ms=max(0, limits.max_wait_ms) + PATIENCE_MS,
+        )
+        if wait is not None:
+            call.on_cancel(wait.cancel)
     else:
         _go_on(call, fetch, limits, enough)
 

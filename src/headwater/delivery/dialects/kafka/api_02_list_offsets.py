@@ -5,7 +5,8 @@ Behaviour:
 * -2 earliest: the log start offset; -4 (earliest local): the same, nothing is tiered.
 * -3 the offset of the largest timestamp; -5 last tiered and -6 earliest pending upload: none.
 * A timestamp: the first visible record at or after it; -1/-1 when there is none.
-* What was answered to a producer with acks=1 and is not synced yet is waited for.
+* What was answered to a producer with acks=1 and is not synced yet is waited for, for three
+  seconds. After that the answer is OFFSET_NOT_AVAILABLE, LEADER_NOT_AVAILABLE before v5.
 * A partition that stands in the request twice is INVALID_REQUEST, once.
 
 Version notes:
@@ -44,6 +45,8 @@ _SINCE = {
     _EARLIEST_PENDING_UPLOAD: 11,
 }
 
+_FIRST_WITH_OFFSET_NOT_AVAILABLE = 5
+
 # Where the log starts does not depend on where it ends.
 _STARTS = {_EARLIEST, _EARLIEST_LOCAL}
 
@@ -54,7 +57,13 @@ _NOTHING = (-1, -1, -1)
 
 def handle(call: Call, request: messages.ListOffsetsRequest) -> None:
     """Look up one offset per partition, when all that producers were told of can be seen."""
-    call.broker.promises.when_kept(_at_their_ends(call, request), partial(_answer, call, request))
+    wait = call.broker.promises.when_kept(
+        _at_their_ends(call, request),
+        partial(_answer, call, request),
+        otherwise=partial(_answer, call, request, in_time=False),
+    )
+    if wait is not None:
+        call.on_cancel(wait.cancel)
 
 
 def _at_their_ends(call: Call, request: messages.ListOffsetsRequest) -> Iterable[Partition]:
@@ -65,7 +74,7 @@ def _at_their_ends(call: Call, request: messages.ListOffsetsRequest) -> Iterable
                 yield partition
 
 
-def _answer(call: Call, request: messages.ListOffsetsRequest) -> None:
+def _answer(call: Call, request: messages.ListOffsetsRequest, *, in_time: bool = True) -> None:
     read_committed = request.isolation_level == 1
     response = messages.ListOffsetsResponse()
     for topic in request.topics:
@@ -80,6 +89,8 @@ def _answer(call: Call, request: messages.ListOffsetsRequest) -> None:
                 if partition is None:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)  # noqa: TRY301
                 check_leader_epoch(call.broker, asked.current_leader_epoch)
+                if not in_time and asked.timestamp not in _STARTS:
+                    _check_kept(call, partition)
                 answer.offset, answer.timestamp, answer.leader_epoch = _find(
                     call, partition, asked.timestamp, read_committed=read_committed
                 )
@@ -92,6 +103,15 @@ def _answer(call: Call, request: messages.ListOffsetsRequest) -> None:
             messages.ListOffsetsResponse.ListOffsetsTopicResponse(topic.name, answers)
         )
     call.reply(response)
+
+
+def _check_kept(call: Call, partition: Partition) -> None:
+    """Refuse to tell an end behind which a producer was told of records, as Kafka does."""
+    if call.broker.promises.concern([partition]):
+        known = call.version >= _FIRST_WITH_OFFSET_NOT_AVAILABLE
+        raise KafkaError(
+            ErrorCode.OFFSET_NOT_AVAILABLE if known else ErrorCode.LEADER_NOT_AVAILABLE
+        )
 
 
 def _find(

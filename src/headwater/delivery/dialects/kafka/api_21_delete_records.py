@@ -4,7 +4,7 @@ Behaviour:
 * Raises the log start offset of partitions; -1 means the high watermark. An offset below the log
   start changes nothing and answers the log start; one above the high watermark is
   OFFSET_OUT_OF_RANGE. What was answered to a producer with acks=1 and is not synced yet is waited
-  for first.
+  for first, for three seconds; after that the answer is REQUEST_TIMED_OUT, and nothing is trimmed.
 * The new log starts are on disk before the answer, with one sync for the whole request, and
   before any reader sees them. On a full disk whole segments go first and make the room; without
   any to go, the log starts where it did and the answer is KAFKA_STORAGE_ERROR.
@@ -42,10 +42,14 @@ def handle(call: Call, request: messages.DeleteRecordsRequest) -> None:
         for asked in topic.partitions
         if (partition := call.broker.topics.partition(topic.name, asked.partition_index))
     )
-    call.broker.promises.when_kept(named, partial(_trim, call, request))
+    call.broker.promises.when_kept(
+        named,
+        partial(_trim, call, request),
+        otherwise=partial(_trim, call, request, in_time=False),
+    )
 
 
-def _trim(call: Call, request: messages.DeleteRecordsRequest) -> None:
+def _trim(call: Call, request: messages.DeleteRecordsRequest, *, in_time: bool = True) -> None:
     """Make the new log starts durable, move to them, answer."""
     broker = call.broker
     response = messages.DeleteRecordsResponse()
@@ -58,6 +62,8 @@ def _trim(call: Call, request: messages.DeleteRecordsRequest) -> None:
             results[wanted.partition_index] = result
             try:
                 partition = _find(broker, asked.name, wanted.partition_index)
+                if not in_time and broker.promises.concern([partition]):
+                    raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)  # noqa: TRY301
                 trims.append((partition, _wanted_start(partition, wanted.offset), result))
             except KafkaError as error:
                 result.error_code = error.code

@@ -91,8 +91,11 @@ class Call:
             self._line.mute(delay_ms)
 
     def on_cancel(self, action: Callable[[], None]) -> None:
-        """Run the action if the client goes away before the answer."""
-        self._when_cancelled = action
+        """Run the action if the client goes away before the answer, or has gone already."""
+        if self.cancelled:
+            action()
+        else:
+            self._when_cancelled = action
 
     def cancel(self) -> None:
         """The client is gone; called by the line."""

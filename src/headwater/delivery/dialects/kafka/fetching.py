@@ -107,6 +107,30 @@ class Fetch:
             response.session_id = session.session_id
         self._call.reply(response)
 
+    def answer_without_promised(self) -> None:
+        """Answer although records that a producer was told of cannot be seen yet.
+
+        A reader that stands behind them is told of no record. OFFSET_OUT_OF_RANGE would send it to
+        where its client's settings say, perhaps to the start of the log.
+        """
+        found, _ = collect(self._wanted, self._limits)
+        self._found = [
+            self._unless_promised(*each) for each in zip(self._wanted, found, strict=True)
+        ]
+        self.answer()
+
+    def _unless_promised(self, wanted: Wanted, found: Found) -> Found:
+        partition = wanted.partition
+        if partition is None or found.error != ErrorCode.OFFSET_OUT_OF_RANGE:
+            return found
+        log = partition.log
+        if wanted.offset < log.high_watermark:
+            return found
+        if not self._call.broker.promises.cover(partition, wanted.offset):
+            return found
+        told = (log.high_watermark, log.last_stable_offset, log.log_start_offset)
+        return Found(ErrorCode.NONE, *told, None)
+
     def _response(self, findings: Iterable[tuple[Wanted, Found]]) -> messages.FetchResponse:
         response = messages.FetchResponse()
         topic: _Topic | None = None
