@@ -7,11 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.base.disk import replace_file
-from headwater.base.errors import ErrorCode, StorageError
+from headwater.base.errors import ErrorCode
 from headwater.base.record.records import Record, build_batch
-from headwater.base.settings import BrokerSettings
-from headwater.delivery.broker.configs import Change, Operation
 from headwater.delivery.broker.overflow import DELAY_MS_MAX, Overflow
 from headwater.delivery.broker.partition import Partition
 from headwater.delivery.broker.topics import NewTopic
@@ -21,9 +18,7 @@ from headwater.delivery.wire.kafka.messages import (
     ProduceRequest,
     ProduceResponse,
 )
-from headwater.log import manifest
 from headwater.log.checkpoints import read_offsets
-from headwater.log.partition import PartitionLog
 from tests.delivery.dialects.kafka.desk import Desk
 
 BOUND = 10_000
@@ -205,172 +200,6 @@ def test_a_larger_bound_brings_nothing_back() -> None:
     bench.desk.broker.topics.set_configs("a", configs)
     checkpoint = read_offsets(store._disk, f"{store.directory}/log-start-offset-checkpoint")
     assert checkpoint["a", 0] == start > 0
-
-
-DROPPED_BY_DEFAULT = {"headwater.overflow": "drop", "headwater.overflow.bytes": str(BOUND)}
-LARGER = {"headwater.overflow": "drop", "headwater.overflow.bytes": str(10 * BOUND)}
-OLD_NOTE = "/data/log/overflow.properties"
-
-
-def dropping_desk(settings: dict[str, str]) -> Desk:
-    """Start a broker with a topic that has no configs of its own."""
-    desk = Desk(settings)
-    desk.broker.topics.create([NewTopic("a", 1, {})])
-    return desk
-
-
-def fill(desk: Desk, count: int = 50) -> PartitionLog:
-    partition = desk.broker.topics.partition("a", 0)
-    assert partition is not None
-    for _ in range(count):
-        desk.append_unsynced("a", size=900)
-        desk.broker.overflow.after_append(partition)
-        desk.commits.run()
-    return partition.log
-
-
-def start_anew(desk: Desk, settings: dict[str, str], *, crash: bool = True) -> PartitionLog:
-    desk.settings = BrokerSettings.parse(settings)
-    if crash:
-        desk.crash()
-    else:
-        desk.broker.store.close()
-        desk.start()
-    partition = desk.broker.topics.partition("a", 0)
-    assert partition is not None
-    return partition.log
-
-
-@pytest.mark.parametrize(
-    "settings", [LARGER, {"headwater.overflow": "buffer"}, {}], ids=["larger", "buffer", "none"]
-)
-def test_a_larger_default_after_a_crash_brings_nothing_back(settings: dict[str, str]) -> None:
-    desk = dropping_desk(DROPPED_BY_DEFAULT)
-    start = fill(desk).log_start_offset
-    assert start > 0
-
-    assert start_anew(desk, settings).log_start_offset == start
-    # Also when it is the default of the run before last.
-    assert start_anew(desk, settings).log_start_offset == start
-
-
-def test_a_default_that_was_set_at_run_time_counts_like_one_of_the_start() -> None:
-    desk = dropping_desk({})
-    changes = [Change(name, Operation.SET, value) for name, value in DROPPED_BY_DEFAULT.items()]
-    desk.broker.configs.alter_broker("", changes, keep_others=True, validate_only=False)
-    start = fill(desk).log_start_offset
-    assert start > 0
-    changes = [Change(name, Operation.DELETE, None) for name in DROPPED_BY_DEFAULT]
-
-    assert start_anew(desk, {}).log_start_offset == start
-    desk.broker.configs.alter_broker("", changes, keep_others=True, validate_only=False)
-    assert start_anew(desk, {}).log_start_offset == start
-
-
-@pytest.mark.parametrize("crash", [True, False])
-def test_what_a_larger_default_has_kept_is_not_dropped_by_the_smaller_one_before(
-    crash: bool,
-) -> None:
-    desk = dropping_desk(DROPPED_BY_DEFAULT)
-    start = fill(desk).log_start_offset
-    start_anew(desk, LARGER, crash=crash)
-    log = fill(desk)
-    assert log.log_start_offset == start
-
-    assert start_anew(desk, LARGER).log_start_offset == start
-
-
-def test_the_brokers_own_topics_are_not_dropped_by_the_default_before() -> None:
-    desk = dropping_desk(DROPPED_BY_DEFAULT)
-    desk.broker.create_on_demand(["__consumer_offsets"], allowed=True, client_id=None)
-    for _ in range(50):
-        desk.append_unsynced("__consumer_offsets", size=900)
-    desk.commits.run()
-    start_anew(desk, {})
-
-    partition = desk.broker.topics.partition("__consumer_offsets", 0)
-    assert partition is not None
-    assert partition.log.log_start_offset == 0
-
-
-@pytest.mark.parametrize("crash", [True, False])
-def test_a_note_from_before_the_journals_counts_once(crash: bool) -> None:
-    desk = dropping_desk(DROPPED_BY_DEFAULT)
-    start = fill(desk).log_start_offset
-    desk.broker.store._manifest.record(manifest.broker_configured({}))
-    rule = "".join(f"{key}={value}\n" for key, value in DROPPED_BY_DEFAULT.items())
-    replace_file(desk.disk, OLD_NOTE, f"version=0\n{rule}".encode())
-
-    assert start_anew(desk, LARGER, crash=crash).log_start_offset == start
-    assert not desk.disk.exists(OLD_NOTE)
-    fill(desk)
-    assert start_anew(desk, LARGER).log_start_offset == start
-
-
-def test_a_damaged_note_from_before_the_journals_stops_no_start() -> None:
-    desk = dropping_desk({})
-    fill(desk)
-    replace_file(desk.disk, OLD_NOTE, b"version=0\nheadwater.overflow=perhaps\n")
-
-    log = start_anew(desk, {})
-    assert (log.log_start_offset, log.log_end_offset) == (0, 50)
-
-
-def test_where_nothing_is_dropped_by_default_no_default_is_noted() -> None:
-    desk = dropping_desk({})
-    entries = desk.broker.store.journal_entries
-    assert desk.broker.store._manifest.image.noted == {}
-    start_anew(desk, {}, crash=False)
-    assert desk.broker.store.journal_entries == entries + 1
-
-
-def test_a_change_that_was_refused_holds_at_no_later_start() -> None:
-    """Whatever operation of the disk fails: what the client was told is what holds."""
-    changes = [Change("headwater.overflow", Operation.SET, "drop")]
-    changes.append(Change("headwater.overflow.bytes", Operation.SET, "1000"))
-    for failing in range(1, 10):
-        desk = dropping_desk({})
-        log = fill(desk)
-        desk.disk.fail_at(desk.disk.operations + failing, OSError(errno.ENOSPC, "no room"))
-        try:
-            desk.broker.configs.alter_broker("1", changes, keep_others=True, validate_only=False)
-        except StorageError:
-            assert log.config.headwater_overflow == "buffer"
-            refused = not desk.broker.store.failed
-        else:
-            return
-        log = start_anew(desk, {}, crash=failing % 2 == 0 or not refused)
-        if refused:
-            assert log.config.headwater_overflow == "buffer"
-            assert log.log_start_offset == 0
-    pytest.fail("the change never went through")
-
-
-@pytest.mark.parametrize("opened", range(4))
-def test_a_change_that_lacks_a_file_holds_or_not_for_good(opened: int) -> None:
-    desk = dropping_desk({})
-    log = fill(desk)
-    left = [opened]
-
-    def lack(path: str) -> None:
-        left[0] -= 1
-        if left[0] < 0:
-            raise OSError(errno.EMFILE, "no descriptor")
-
-    desk.disk.on_open = lack
-    changes = [Change(name, Operation.SET, value) for name, value in DROPPED_BY_DEFAULT.items()]
-    try:
-        desk.broker.configs.alter_broker("1", changes, keep_others=True, validate_only=False)
-    except StorageError:
-        expected = "buffer"
-    else:
-        expected = "drop"
-    assert log.config.headwater_overflow == expected
-    desk.disk.on_open = lambda _: None
-
-    log = start_anew(desk, {}, crash=False)
-    assert log.config.headwater_overflow == expected
-    assert (log.log_start_offset > 0) is (expected == "drop")
 
 
 def test_the_newest_batch_stays_even_if_it_is_larger_than_the_bound() -> None:
