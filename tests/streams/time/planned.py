@@ -3,6 +3,7 @@
 This file alone decides how such a query is asked and how its tasks report. It judges nothing.
 """
 
+import json
 import pickle
 import time
 import uuid
@@ -16,7 +17,7 @@ from headwater.streams.client_options import ClientOptions
 from headwater.streams.options import Choice
 from headwater.streams.time import report
 from headwater.streams.time.fold import Place, Reach
-from headwater.streams.time.query_positions import QueryPositions
+from headwater.streams.time.query_positions import QueryPositions, clocks_in
 from headwater.streams.time.reader_options import Read, TimeOptions
 from headwater.streams.time.report import Reporter
 from headwater.streams.time.time_reader import TimeReader
@@ -63,6 +64,7 @@ class Query:
         self.topic = topic
         self.read: dict[Place, int] = {}
         self.readers: list[TimeReader] = []
+        self.others: tuple[Offset, ...] = ()
         self.batches = 0
         self._monkeypatch = monkeypatch
         monkeypatch.setattr(report, "time", SimpleNamespace(time_ns=self._time_ns))
@@ -83,7 +85,8 @@ class Query:
     def ask(self, clock_id: str) -> QueryPositions:
         """Answer as the driver of the query."""
         assert clock_id == self.offset["clock"]
-        return QueryPositions(self.query_id, dict(self.read))
+        clocks = clocks_in(json.dumps(each) for each in (*self.others, self.offset))
+        return QueryPositions(self.query_id, dict(self.read), clocks)
 
     def close(self) -> None:
         """Do nothing: there is no connection."""

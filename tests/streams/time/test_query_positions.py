@@ -14,6 +14,7 @@ from headwater.streams.time.errors import QueryUnknownError
 from headwater.streams.time.query_positions import (
     PositionsClient,
     QueryPositions,
+    clocks_in,
     positions_in,
     serve_positions,
 )
@@ -57,6 +58,9 @@ def clock(name: str) -> dict[str, Any]:
     return TimeOffset(name, 1, "at/any/p0").as_json()
 
 
+C1, C2 = (json.dumps(clock(name)) for name in ("c1", "c2"))
+
+
 def test_positions_are_those_of_all_sources_and_where_two_read_one_partition_of_the_slower() -> (
     None
 ):
@@ -76,8 +80,8 @@ def test_a_query_is_found_by_its_clock(client: PositionsClient) -> None:
     serve_positions(session(one=[clock("c1"), {"a": {"0": 5}}], two=[{"a": {"0": 6}}, clock("c2")]))
     other = PositionsClient(client.address)
     for _ in range(2):
-        assert client.ask("c1") == QueryPositions("one", {("a", 0): 5})
-        assert other.ask("c2") == QueryPositions("two", {("a", 0): 6})
+        assert client.ask("c1") == QueryPositions("one", {("a", 0): 5}, clocks_in([C1]))
+        assert other.ask("c2") == QueryPositions("two", {("a", 0): 6}, clocks_in([C2]))
     other.close()
 
 

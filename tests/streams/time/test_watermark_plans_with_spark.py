@@ -120,7 +120,7 @@ def test_an_operator_gives_its_rows_the_clock_of_its_inputs(spark: SparkSession)
     assert given.schema[HIDDEN].metadata == {CLOCK: clock_of(one).names[0], HOLD: 5}
     assert clock_of(reattach(given, clock_of(given), 7)) == Clock(clock_of(one).names, 12)
     joined = merged([clock_of(given), clock_of(two)])
-    assert joined == Clock(tuple(sorted({*clock_of(one).names, *clock_of(two).names})), 5)
+    assert joined == Clock((*clock_of(one).names, *clock_of(two).names), 5)
     frame = clock_frame(joined, [1, 2, 3])
     assert frame.isStreaming
     assert frame.dtypes == [
@@ -131,6 +131,16 @@ def test_an_operator_gives_its_rows_the_clock_of_its_inputs(spark: SparkSession)
     ]
     with pytest.raises(WatermarkError, match="several clocks"):
         reporter_of(joined)
+
+
+def test_clocks_are_in_the_order_of_the_inputs_whatever_their_numbers_are(
+    spark: SparkSession,
+) -> None:
+    """By this order Spark finds what a checkpoint has of each."""
+    ten = watermark("at", "10 seconds")
+    made = [clock_of(source(spark, f"number{each}").transform(ten)) for each in range(11)]
+    for one, two in ((made[0], made[1]), (made[1], made[0]), (made[-3], made[-1])):
+        assert merged([one, two, one]).names == (*one.names, *two.names)
 
 
 def test_passwords_are_in_no_plan_and_no_schema(spark: SparkSession) -> None:

@@ -201,8 +201,12 @@ def _check_whole(rows: DataFrame, clock: Clock) -> None:
 
 
 def merged(clocks: Sequence[Clock]) -> Clock:
-    """Return the clock of rows that come of several inputs: the slowest of theirs."""
-    names = tuple(sorted({name for clock in clocks for name in clock.names}))
+    """Return the clock of rows that come of several inputs: the slowest of theirs.
+
+    The time readers are in the order of the inputs, which is the same in every process: Spark finds
+    what its checkpoint has of each by their order.
+    """
+    names = tuple(dict.fromkeys(name for clock in clocks for name in clock.names))
     return Clock(names, max(clock.hold_us for clock in clocks))
 
 

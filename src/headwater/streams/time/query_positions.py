@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headwater.streams.time.errors import QueryUnknownError
 from headwater.streams.time.fold import Place
+from headwater.streams.time.time_offset import TimeOffset, parse_time_offset
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,10 +39,18 @@ class QueryPositions(NamedTuple):
     Attributes:
         query_id: The query.
         positions: The next offset to read, of each partition that a source has read or begun at.
+        clocks: What the checkpoint has of each clock of the query.
     """
 
     query_id: str
     positions: dict[Place, int]
+    clocks: tuple[TimeOffset, ...] = ()
+
+
+def clocks_in(offsets: Iterable[str]) -> tuple[TimeOffset, ...]:
+    """Read those of a query's offsets that time readers have written."""
+    found = (_maybe_object(text) for text in offsets)
+    return tuple(parse_time_offset(said) for said in found if isinstance(said.get("clock"), str))
 
 
 def positions_in(offsets: Iterable[str]) -> dict[Place, int]:
@@ -202,7 +211,8 @@ class PositionsClient:
             raise QueryUnknownError(
                 "no active query of this Spark session has this watermark", hint=_AGAIN
             )
-        return QueryPositions(said["query"], positions_in(said["offsets"]))
+        offsets = said["offsets"]
+        return QueryPositions(said["query"], positions_in(offsets), clocks_in(offsets))
 
     def close(self) -> None:
         """Close the connection."""

@@ -133,17 +133,19 @@ def read_time_options(given: Mapping[str, str]) -> TimeOptions:
         ) from error
 
 
-def _read_as_json(read: Read) -> dict[str, Any]:
-    choice = read.choice
+def choice_as_json(choice: Choice) -> dict[str, str]:
+    """Write down which partitions are read, as `choice_of` reads it."""
     if choice.partitions is not None:
         text = json.dumps({topic: list(numbers) for topic, numbers in choice.partitions.items()})
-        chosen = {"assign": text}
-    elif choice.pattern is not None:
-        chosen = {"subscribePattern": choice.pattern}
-    else:
-        chosen = {"subscribe": ",".join(choice.topics)}
+        return {"assign": text}
+    if choice.pattern is not None:
+        return {"subscribePattern": choice.pattern}
+    return {"subscribe": ",".join(choice.topics)}
+
+
+def _read_as_json(read: Read) -> dict[str, Any]:
     return {
-        "choice": chosen,
+        "choice": choice_as_json(read.choice),
         "committed": read.read_committed,
         "bounded": read.bounded,
         "held": read.held,

@@ -43,6 +43,7 @@ from headwater.streams.time.partitions import Partitions
 from headwater.streams.time.query_positions import PositionsClient, QueryPositions
 from headwater.streams.time.reader_options import TimeOptions
 from headwater.streams.time.records import Names, TimeScan
+from headwater.streams.time.resuming import Identity, found_again
 from headwater.streams.time.time_log import TimeLog
 from headwater.streams.time.time_offset import TimeOffset, parse_time_offset
 
@@ -84,6 +85,8 @@ class TimeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._driver = driver or PositionsClient(options.driver)
         self._idleness = Idleness(options.idle_ms, self._clock.now_ms())
         self._clock_id = secrets.token_hex(8)
+        self._identity = Identity.of(options.name, options.reads)
+        self._is_found = False
         self._scan: TimeScan | None = None
         self._plannings = 0
         self._asked: QueryPositions | None = None
@@ -119,20 +122,28 @@ class TimeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Decide what time it is; return `start` itself when it is what it was."""
         with hints_shown():
             self._plannings += 1
-            before = parse_time_offset(start)
+            before = self._own(parse_time_offset(start))
             if before.ends is not None:
                 self._refuse_more(before)
                 return start
             if before.asked == 0:
-                return dataclasses.replace(before, asked=1, name=self._options.name).as_json()
+                return dataclasses.replace(self._identity.put_on(before), asked=1).as_json()
             if self._ends is not None and self._plannings > 1:
                 return self._closed(before).as_json()
             after = self._decide(before)
-            is_same = after.decision == before.decision and after.name == before.name
+            is_same = after.decision == before.decision and self._identity.is_on(before)
             if is_same and self._ends is not None:
                 # Everything ends at the next planning, so there has to be one.
                 return dataclasses.replace(before, asked=before.asked + 1).as_json()
-            return start if is_same else after.as_json()
+            return start if is_same and before.clock_id == start["clock"] else after.as_json()
+
+    def _own(self, at_place: TimeOffset) -> TimeOffset:
+        """Return what the checkpoint has of this clock; it is looked for once."""
+        if self._is_found or at_place.asked == 0:
+            return at_place
+        found = found_again(self._identity, at_place, lambda: self._query(at_place).clocks)
+        self._is_found = True
+        return found
 
     def _closed(self, before: TimeOffset) -> TimeOffset:
         """End the stream: sources that are not read in parts were read by the batch before."""
@@ -169,8 +180,7 @@ class TimeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         partitions = {place: fold.get(place) for place in existing}
         idle = self._idle(before, partitions, scan.counts)
         return dataclasses.replace(
-            before,
-            name=self._options.name,
+            self._identity.put_on(before),
             decision=decide(before.decision, partitions, idle, self._options.delay_us),
             fold={place: each for place, each in partitions.items() if each is not None},
         )
