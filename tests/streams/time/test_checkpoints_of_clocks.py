@@ -149,6 +149,22 @@ def test_a_plan_that_is_changed_goes_on_with_what_was_read(
     assert query.decided == (290, False)
 
 
+def test_the_time_of_another_column_is_not_gone_on_with(
+    start: Callable[..., Query], topic: str
+) -> None:
+    query = start(topic, name="expires/any/p01")
+    query.plan({0: (1000, 0, 9), 1: (1000, 0, 9)})
+    query.plan()
+    query.options = dataclasses.replace(query.options, name="at/any/p02")
+    for version in (3, 2):
+        if version == 2:
+            query.offset = without_reads(query.offset)
+        query.start()
+        with pytest.raises(CheckpointError, match=f"by 'expires' of {topic}, and .* by 'at'") as it:
+            query.plan()
+        assert "checkpointLocation" in it.value.hint
+
+
 def test_another_delay_another_idle_and_another_rule_are_gone_on_with(
     start: Callable[..., Query], topic: str
 ) -> None:

@@ -112,6 +112,8 @@ def test_topics_more_or_less_make_no_other_clock() -> None:
 @pytest.mark.parametrize(
     "before, said",
     [
+        (offset("c", identity(ORDERS, "expires/any/p01"), "orders"), "by 'expires' of orders"),
+        (offset("c", identity(ORDERS, "a/b/any/p01")), "by 'a/b' of orders"),
         (offset("c", identity(PAYMENTS), "payments"), "by 'at' of payments"),
         (old(offset("c", identity(PAYMENTS), "payments")), "by 'at' of payments"),
         (offset("c", identity(Choice(pattern="p.*"))), "by 'at' of p"),

@@ -2,10 +2,10 @@
 
 This file alone decides that. Spark hands a source what lies at its place among the offsets, and
 says nothing of whose it is. It is another's where an earlier release had put time readers in
-another order, or somebody has exchanged the inputs of a join. To go on with it would call rows late
-that are not, and say nothing.
+another order, or somebody has exchanged the inputs of a join; and it is nobody's any more where
+time goes by another column. To go on with it would call rows late that are not, and say nothing.
 
-A clock is known by what its sources read. It stays the same with another delay,
+A clock is known by its column and by what its sources read. It stays the same with another delay,
 another `idle`, another rule for the future, another plan, and with a topic more or less: people
 change these, and go on. Where several may be meant, that one is which reads exactly the same; then
 the one whose tasks report under the same name, which has a digest of the plan; then the one that
@@ -53,6 +53,8 @@ class Identity:
 
     def may_be_of(self, offset: TimeOffset) -> bool:
         """Tell whether an offset can be this clock's."""
+        if offset.name is not None and column_in(offset.name) != column_in(self.name):
+            return False
         if offset.choices is None:
             return not offset.fold or self.has_read(offset)
         return self.has_read(offset) or any(
