@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, StructField
 
+from headwater import functions as hf
 from headwater.base.errors import HeadwaterError
+from headwater.streams.formats import json
 from headwater.streams.time import clocks
 from headwater.streams.time.clocks import (
     CLOCK,
@@ -88,6 +91,32 @@ def test_the_name_of_reports_does_not_depend_on_what_the_process_did_before(
     changed = name_of(source(spark, "cell").filter("partition = 0"))
     monkeypatch.setattr(clocks, "_kept", {})
     assert name_of(source(spark, "cell").filter("partition = 0")) == changed
+
+
+def test_the_name_of_reports_does_not_depend_on_what_a_process_draws_or_counts(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mark of `hf.json` is another one in each process; variables of lambdas are counted."""
+
+    def name_of(more: int = 1) -> str:
+        rows = source(spark, "drawn").drop("at").transform(hf.json("at timestamp, n array<int>"))
+        added = rows.withColumn("n", F.transform("n", lambda n: n + more))
+        nested = added.withColumn(
+            "m", F.transform("n", lambda n: F.transform("n", lambda m: n - m)[0])
+        )
+        return reporter_of(clock_of(nested.transform(watermark("at", "10 seconds")))).name
+
+    before = name_of()
+    assert json._END.encode() in json._END_MARK
+    drawn = f"{json.END_PREFIX}{'0a' * (json.END_DIGITS // 2)}"
+    mark = json._END_MARK.replace(json._END.encode(), drawn.encode())
+    monkeypatch.setattr(json, "_END_MARK", mark)
+    fields = [json._OWN_FIELDS[0], StructField(drawn, BooleanType())]
+    monkeypatch.setattr(json, "_OWN_FIELDS", fields)
+    monkeypatch.setattr(json, "_END", drawn)
+    monkeypatch.setattr(clocks, "_kept", {})
+    assert name_of() == before
+    assert name_of(2) != before
 
 
 def test_however_many_columns_there_are_clocks_are_told_apart(spark: SparkSession) -> None:

@@ -42,9 +42,13 @@ from headwater.streams.formats.looking import looking
 from headwater.streams.formats.types import quoted
 from headwater.streams.formats.writing import Target, json_text, record_of
 
+END_PREFIX = "__hw_end_"
+END_DIGITS = 32
+"""How the name of the mark begins that stands behind each object, and how many digits follow."""
+
 _CORRUPT = "__hw_corrupt"
 # No record can have it: whoever writes one does not know this process.
-_END = f"__hw_end_{uuid.uuid4().hex}"
+_END = f"{END_PREFIX}{uuid.uuid4().hex}"
 _OWN_FIELDS = [
     StructField(_CORRUPT, StringType()),
     StructField(_END, BooleanType()),

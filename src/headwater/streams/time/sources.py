@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame
 
+from headwater.streams.formats.json import END_DIGITS, END_PREFIX
 from headwater.streams.options import choice_of, is_time_role
 from headwater.streams.time.errors import WatermarkError
 from headwater.streams.time.reader_options import Read, client_part
@@ -21,6 +22,16 @@ _SPARKS: Final = "kafka"
 _ISOLATION: Final = ("isolation", "kafka.isolation.level")
 # Numbers of columns and addresses of objects differ each time a plan is made.
 _PASSING: Final = re.compile(r"#\d+L?|@[0-9a-f]+\b|plan_id=\d+")
+# The variables of a lambda have numbers that the process counts up.
+_VARIABLE: Final = re.compile(r"\blambda \w+")
+# The mark of `hf.json` is drawn anew in each process; a plan has it as a text and as bytes.
+_MARKS: Final = tuple(
+    re.compile(re.escape(prefix) + rf"(?:[0-9a-f]{{2}}){{{count}}}", re.IGNORECASE)
+    for prefix, count in (
+        (END_PREFIX, END_DIGITS // 2),
+        (END_PREFIX.encode().hex(), END_DIGITS),
+    )
+)
 
 
 class Sources(NamedTuple):
@@ -96,7 +107,11 @@ def stable_plan_text(rows: DataFrame) -> str:
         own = node.expressions().mkString(", ") if children.size() else node.toString()
         said.append(f"{node.nodeName()} {own}")
         waiting += [children.apply(number) for number in range(children.size())]
-    return _PASSING.sub("", "\n".join(said))
+    text = _PASSING.sub("", "\n".join(said))
+    for mark in _MARKS:
+        text = mark.sub(END_PREFIX, text)
+    numbers: dict[str, int] = {}
+    return _VARIABLE.sub(lambda found: f"lambda {numbers.setdefault(found[0], len(numbers))}", text)
 
 
 def metadata_of(rows: DataFrame, column: str) -> list[dict[str, Any]]:
