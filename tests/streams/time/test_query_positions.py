@@ -14,6 +14,7 @@ from headwater.streams.time.errors import QueryUnknownError
 from headwater.streams.time.query_positions import (
     PositionsClient,
     QueryPositions,
+    Stand,
     clocks_in,
     positions_in,
     serve_positions,
@@ -24,24 +25,67 @@ OURS = make_offsets({("a", 0): 7, ("a", 1): 9, ("2", 0): 1}, {"a": "id", "2": "i
 SPARKS = {"a": {"1": 8, "2": 3}}
 
 
-class Offsets(list[dict[str, Any]]):
+HERE, ELSEWHERE = "here:1", "elsewhere:1"
+
+
+class Offsets(dict[int, dict[str, Any]]):
     """Offsets of a query's sources, as far as Scala's map of them is used."""
 
-    def values(self) -> "Offsets":
-        return self
+    def values(self) -> Any:  # noqa: ANN401 - as Scala's
+        texts = list(map(json.dumps, super().values()))
+        return SimpleNamespace(mkString=lambda between: between.join(texts))
 
-    def mkString(self, between: str) -> str:  # noqa: N802 - Scala's name
-        return between.join(map(json.dumps, self))
-
-
-def session(**queries: list[dict[str, Any]]) -> Any:  # noqa: ANN401 - a session, as far as it is used
-    made = {
-        name: SimpleNamespace(
-            id=lambda name=name: SimpleNamespace(toString=lambda: name),
-            committedOffsets=lambda offsets=offsets: Offsets(offsets),
+    def get(self, stream: int) -> Any:  # type: ignore[override]  # noqa: ANN401 - as Scala's
+        offset = super().get(stream)
+        return SimpleNamespace(
+            isDefined=lambda: offset is not None,
+            get=lambda: SimpleNamespace(json=lambda: json.dumps(offset)),
         )
-        for name, offsets in queries.items()
-    }
+
+
+def leaf(number: int, bootstrap: str | None) -> Any:  # noqa: ANN401 - of the JVM
+    """Return what stands in a plan for a source; Spark's older kind does not tell its options."""
+    kind = (
+        "StreamingExecutionRelation" if bootstrap is None else "StreamingDataSourceV2ScanRelation"
+    )
+    options = SimpleNamespace(asCaseSensitiveMap=lambda: {"kafka.bootstrap.servers": bootstrap})
+    return SimpleNamespace(
+        getClass=lambda: SimpleNamespace(getSimpleName=lambda: kind),
+        relation=lambda: SimpleNamespace(options=lambda: options),
+        stream=lambda: number,
+        source=lambda: number,
+    )
+
+
+class Leaves(list[Any]):
+    """Leaves of a plan, as far as Scala's list of them is used."""
+
+    def size(self) -> int:
+        return len(self)
+
+    def apply(self, number: int) -> Any:  # noqa: ANN401 - of the JVM
+        return self[number]
+
+
+Source = dict[str, Any] | tuple[str | None, dict[str, Any] | None]
+
+
+def session(**queries: list[Source]) -> Any:  # noqa: ANN401 - a session, as far as it is used
+    """Return one with these queries: their offsets, each of this cluster or of the one named."""
+
+    def query(name: str, given: list[Source]) -> Any:  # noqa: ANN401 - of the JVM
+        sources = [each if isinstance(each, tuple) else (HERE, each) for each in given]
+        offsets = {number: each for number, (_, each) in enumerate(sources) if each is not None}
+        leaves = [leaf(number, bootstrap) for number, (bootstrap, _) in enumerate(sources)]
+        table = SimpleNamespace(getClass=lambda: SimpleNamespace(getSimpleName=lambda: "Local"))
+        plan = SimpleNamespace(collectLeaves=lambda: Leaves([table, *leaves]))
+        return SimpleNamespace(
+            id=lambda: SimpleNamespace(toString=lambda: name),
+            committedOffsets=lambda: Offsets(offsets),
+            logicalPlan=lambda: plan,
+        )
+
+    made = {name: query(name, given) for name, given in queries.items()}
     state = SimpleNamespace(activeStreamingQueries=lambda: made)
     return SimpleNamespace(_jsparkSession=SimpleNamespace(sharedState=lambda: state))
 
@@ -49,7 +93,7 @@ def session(**queries: list[dict[str, Any]]) -> Any:  # noqa: ANN401 - a session
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> Iterator[PositionsClient]:
     monkeypatch.setattr(query_positions, "_servers", [])
-    made = PositionsClient(serve_positions(session()))
+    made = PositionsClient(serve_positions(session()), HERE)
     yield made
     made.close()
 
@@ -66,7 +110,7 @@ def test_positions_are_those_of_all_sources_and_where_two_read_one_partition_of_
 ):
     texts = [json.dumps(each) for each in (OURS.as_json(), clock("c"), SPARKS, [1], 7)]
     odd = ["no JSON", '{"rate": 7, "x": {"y": 3}}', '{"version": {"0": 4}, "clock": {"0": 5}}']
-    assert positions_in([*texts, *odd]) == {
+    assert positions_in([Stand(HERE, text) for text in (*texts, *odd)], HERE) == {
         ("version", 0): 4,
         ("clock", 0): 5,
         ("a", 0): 7,
@@ -78,18 +122,37 @@ def test_positions_are_those_of_all_sources_and_where_two_read_one_partition_of_
 
 def test_a_query_is_found_by_its_clock(client: PositionsClient) -> None:
     serve_positions(session(one=[clock("c1"), {"a": {"0": 5}}], two=[{"a": {"0": 6}}, clock("c2")]))
-    other = PositionsClient(client.address)
+    other = PositionsClient(client.address, HERE)
     for _ in range(2):
         assert client.ask("c1") == QueryPositions("one", {("a", 0): 5}, clocks_in([C1]))
         assert other.ask("c2") == QueryPositions("two", {("a", 0): 6}, clocks_in([C2]))
     other.close()
 
 
+def test_topics_of_two_clusters_may_have_one_name(client: PositionsClient) -> None:
+    sources: list[Source] = [
+        (HERE, clock("c1")),
+        (ELSEWHERE, clock("c2")),
+        (HERE, {"a": {"0": 200}}),
+        (ELSEWHERE, {"a": {"0": 5}}),
+    ]
+    serve_positions(session(one=sources))
+    there = PositionsClient(client.address, ELSEWHERE)
+    assert client.ask("c1") == QueryPositions("one", {("a", 0): 200}, clocks_in([C1, C2]))
+    assert there.ask("c2").positions == {("a", 0): 5}
+    there.close()
+    unknown: list[Source] = [*sources, (None, {"a": {"0": 7}}), (HERE, None)]
+    serve_positions(session(one=unknown))
+    again = PositionsClient(client.address, HERE)
+    assert again.ask("c1").positions == {("a", 0): 7}, "of whom it is not known, it counts"
+    again.close()
+
+
 def test_a_query_that_is_started_again_is_looked_for_again(client: PositionsClient) -> None:
     serve_positions(session(one=[clock("c1"), {"a": {"0": 5}}]))
     assert client.ask("c1").positions == {("a", 0): 5}
     serve_positions(session(one=[clock("c1"), {"a": {"0": 2}}]))
-    again = PositionsClient(client.address)
+    again = PositionsClient(client.address, HERE)
     assert again.ask("c1").positions == {("a", 0): 2}, "its checkpoint was restored"
     again.close()
 
@@ -110,13 +173,13 @@ def test_a_spark_that_does_not_know_the_question_is_named(client: PositionsClien
 def test_a_driver_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(query_positions, "_PATIENCE_S", 0.01)
     with Listener(family="AF_UNIX") as deaf:
-        client = PositionsClient(str(deaf.address))
+        client = PositionsClient(str(deaf.address), HERE)
         with pytest.raises(QueryUnknownError, match="does not answer"):
             client.ask("c1")
 
 
 def test_a_driver_that_is_gone_is_named(tmp_path: Any) -> None:  # noqa: ANN401 - pytest's own
-    client = PositionsClient(str(tmp_path / "nothing"))
+    client = PositionsClient(str(tmp_path / "nothing"), HERE)
     with pytest.raises(QueryUnknownError, match="does not answer") as caught:
         client.ask("c1")
     assert caught.value.hint

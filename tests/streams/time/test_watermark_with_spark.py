@@ -11,8 +11,9 @@ from headwater.delivery.client.cluster import Cluster
 from headwater.delivery.client.producer import Producer
 from headwater.streams.time.clocks import clock_frame, clock_of
 from headwater.streams.time.watermark import clamp, watermark
+from headwater.testing.broker import EmbeddedBroker
 from tests import peers
-from tests.streams.brokers import Broker
+from tests.streams.brokers import HEADWATER, Broker
 from tests.streams.time.clocked import Clocked, Said, events, send, told
 
 NOW = float(int(time.time()))
@@ -157,6 +158,22 @@ def test_two_operators_hear_one_time_reader(
     kept = {line for line in offsets[-1].read_text().splitlines() if '"clock"' in line}
     assert len(kept) == 1
     assert json.loads(kept.pop())["watermark"] == round((NOW - 10) * 1e6)
+
+
+def test_topics_of_two_clusters_may_have_one_name(
+    spark: SparkSession, near: Broker, topic: str, tmp_path: Path
+) -> None:
+    with EmbeddedBroker() as running:
+        far = Broker(HEADWATER, running.bootstrap_servers)
+        far.create(topic)
+        send(near, topic, [NOW + each for each in range(20)], partition=0)
+        send(near, topic, [NOW], partition=1)
+        send(far, topic, [NOW - 1000])
+        ten = watermark("at", "10 seconds")
+        here, there = (told(events(spark, each, topic).transform(ten)) for each in (near, far))
+        query = Clocked(here.union(there), tmp_path)
+        query.run()
+        assert {NOW - 10, NOW - 1010} <= set(query.watermarks())
 
 
 def test_sparks_own_source_has_the_same_time(

@@ -7,7 +7,8 @@ committed, those of every source, Spark's own included. So the process in which 
 called, and which drives the JVM, answers the time reader on a local socket.
 
 A time reader says who it is by its clock's id, which is in its own committed offset. Copies of a
-checkpoint have the same id, but no JVM runs two of them: Spark refuses to.
+checkpoint have the same id, but no JVM runs two of them: Spark refuses to. It is told of each
+source by itself, with the brokers: topics of two clusters may have the same name.
 
 The socket lies in a folder that only its user may enter. One connection is one thread here: a query
 has one for each of its clocks.
@@ -16,10 +17,11 @@ has one for each of its clocks.
 import json
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing.connection import Client, Connection, Listener
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from headwater.streams.options import bootstrap_of
 from headwater.streams.time.errors import QueryUnknownError
 from headwater.streams.time.fold import Place
 from headwater.streams.time.time_offset import TimeOffset, parse_time_offset
@@ -53,15 +55,29 @@ def clocks_in(offsets: Iterable[str]) -> tuple[TimeOffset, ...]:
     return tuple(parse_time_offset(said) for said in found if isinstance(said.get("clock"), str))
 
 
-def positions_in(offsets: Iterable[str]) -> dict[Place, int]:
-    """Read the offsets of sources: of ours, and of Spark's own for Kafka.
+class Stand(NamedTuple):
+    """Where one source of a query stands.
 
-    Where two sources of a query read one partition, what both have read counts.
+    Attributes:
+        bootstrap: The brokers that it reads from; None where Spark does not tell.
+        offset: What it has committed.
+    """
+
+    bootstrap: str | None
+    offset: str
+
+
+def positions_in(stands: Iterable[Stand], bootstrap: str) -> dict[Place, int]:
+    """Read how far a cluster was read: by our sources, and by Spark's own for Kafka.
+
+    Another cluster may have a topic of the same name, which says nothing about this one's. Where
+    two sources of a query read one partition, what both have read counts.
     """
     found: dict[Place, int] = {}
-    for text in offsets:
-        for place, offset in _positions(_maybe_object(text)):
-            found[place] = min(offset, found.get(place, offset))
+    for stand in stands:
+        if stand.bootstrap in {None, bootstrap}:
+            for place, offset in _positions(_maybe_object(stand.offset)):
+                found[place] = min(offset, found.get(place, offset))
     return found
 
 
@@ -132,9 +148,16 @@ class _Query(NamedTuple):
 
     query_id: str
     running: Any
+    sources: Sequence[tuple[str | None, Any]]
 
     def answer(self) -> dict[str, Any]:
-        return {"query": self.query_id, "offsets": _committed(self.running)}
+        committed = self.running.committedOffsets()
+        stands = []
+        for bootstrap, stream in self.sources:
+            offset = committed.get(stream)
+            if offset.isDefined():
+                stands.append(Stand(bootstrap, offset.get().json()))
+        return {"query": self.query_id, "sources": stands}
 
 
 def _maybe_query(session: "SparkSession", clock_id: str) -> _Query | None:
@@ -146,8 +169,21 @@ def _maybe_query(session: "SparkSession", clock_id: str) -> _Query | None:
         if running is not None and any(
             _maybe_object(text).get("clock") == clock_id for text in _committed(running)
         ):
-            return _Query(running.id().toString(), running)
+            return _Query(running.id().toString(), running, list(_sources(running)))
     return None
+
+
+def _sources(running: Any) -> Iterator[tuple[str | None, Any]]:  # noqa: ANN401 - of the JVM
+    """Yield the streams of a query, with the brokers that they read from."""
+    leaves = running.logicalPlan().collectLeaves()
+    for number in range(leaves.size()):
+        leaf = leaves.apply(number)
+        kind = leaf.getClass().getSimpleName()
+        if kind == "StreamingDataSourceV2ScanRelation":
+            given = leaf.relation().options().asCaseSensitiveMap()
+            yield bootstrap_of({name: given[name] for name in given}), leaf.stream()
+        elif kind == "StreamingExecutionRelation":
+            yield None, leaf.source()
 
 
 def _committed(running: Any) -> list[str]:  # noqa: ANN401 - an object of the JVM
@@ -177,11 +213,13 @@ class PositionsClient:
 
     Attributes:
         address: Where the driver answers.
+        bootstrap: The brokers whose topics are asked about, as the sources name them.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, bootstrap: str) -> None:
         """Prepare to ask; the driver is not asked yet."""
         self.address = address
+        self.bootstrap = bootstrap
         self._connection: Connection | None = None
 
     def ask(self, clock_id: str) -> QueryPositions:
@@ -211,8 +249,12 @@ class PositionsClient:
             raise QueryUnknownError(
                 "no active query of this Spark session has this watermark", hint=_AGAIN
             )
-        offsets = said["offsets"]
-        return QueryPositions(said["query"], positions_in(offsets), clocks_in(offsets))
+        stands = [Stand(*each) for each in said["sources"]]
+        return QueryPositions(
+            said["query"],
+            positions_in(stands, self.bootstrap),
+            clocks_in(each.offset for each in stands),
+        )
 
     def close(self) -> None:
         """Close the connection."""
