@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -197,19 +198,48 @@ def test_rows_without_any_time_do_not_stop_the_others() -> None:
     assert idle == {B}
 
 
-def test_in_bounded_batches_rows_without_any_time_do_not_stop_the_others_either() -> None:
-    """Though there is always more to be read of them."""
+@pytest.mark.parametrize("comes", [1, 2])
+def test_in_bounded_batches_rows_without_any_time_do_not_stop_the_others_either(comes: int) -> None:
+    """Though there is always more to be read of them, and as much as ever, or more and more."""
     query = Query(bound=1)
     query.rows = {A: [None] * 10, B: []}
     seen = []
-    for _ in range(8):
+    for _ in range(30):
+        query.rows[A] += [None] * comes
         query.now_ms += IDLE_MS // 2
         seen.append(A in query.plan())
-    assert len(query.rows[A]) > query.read[A]
-    assert seen == [False] * 4 + [True] * 4, "silent in the third planning, and two batches more"
+    assert len(query.rows[A]) >= query.read[A] + 10
+    # It is silent in the third planning, and read by one row in each.
+    waits = 10 + comes * 3
+    assert seen == [False] * waits + [True] * (30 - waits), "what was there at first is read"
     query.rows[A][query.read[A]] = 7
     query.plan()
     assert A not in query.plan(), "a time is heard"
+
+
+def test_a_partition_that_is_catching_up_is_waited_for_as_long_as_it_has_a_backlog() -> None:
+    """Its first rows are filtered out; those behind them are as old as what the others bring."""
+    query = Query(bound=10)
+    query.rows = {A: [None] * 800 + [7] * 50, B: []}
+    while query.progress[A] is None:
+        query.now_ms += IDLE_MS // 2
+        assert A not in query.plan()
+    assert query.read[A] == 810
+
+
+def test_a_backlog_that_grows_less_while_it_is_read_is_waited_for_too() -> None:
+    """Rows go on coming, slower than they are read: it is caught up with when few are left."""
+    query = Query(bound=10)
+    query.rows = {A: [None] * 800, B: []}
+    plannings = 0
+    idle = False
+    while not idle:
+        query.rows[A] += [None] * 4
+        query.now_ms += IDLE_MS // 2
+        plannings += 1
+        idle = A in query.plan()
+    assert len(query.rows[A]) - query.knew[A] <= 10
+    assert 800 // 10 < plannings < 2 * 800 // 10
 
 
 def test_after_its_end_was_reached_the_next_rows_are_waited_for_again() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from headwater.delivery.client.cluster import Cluster
 from headwater.delivery.client.producer import Producer
@@ -14,7 +15,7 @@ from headwater.streams.time.watermark import clamp, watermark
 from headwater.testing.broker import EmbeddedBroker
 from tests import peers
 from tests.streams.brokers import HEADWATER, Broker
-from tests.streams.time.clocked import Clocked, Said, events, send, told
+from tests.streams.time.clocked import WITHIN_S, Clocked, Said, events, send, told
 
 NOW = float(int(time.time()))
 YEAR_2099 = 4_070_908_800.0
@@ -194,15 +195,36 @@ def test_sparks_own_source_has_the_same_time(
 def test_a_partition_whose_rows_are_all_filtered_out_does_not_stop_bounded_batches(
     spark: SparkSession, near: Broker, topic: str, tmp_path: Path
 ) -> None:
-    for number in range(2):
-        send(near, topic, [NOW - 9000 + each for each in range(4000)], partition=number)
+    """Though the query falls behind, and will never have read it to its end."""
     rows = events(spark, near, topic, maxOffsetsPerTrigger="20").filter("partition = 0")
     query = Clocked(told(rows.transform(watermark("at", "10 seconds", idle="1 second"))), tmp_path)
+    for number in range(2):
+        send(near, topic, [NOW - 9000 + each for each in range(100)], partition=number)
     running = query.start(processingTime="0 seconds")
     try:
-        query.await_that(lambda said: said.watermark is not None)
-        assert len(query.rows) < 60, "most of both partitions is yet to be read"
+        begun_s = time.monotonic()
+        while not any(each.watermark for said in list(query.said.values()) for each in said):
+            assert time.monotonic() < begun_s + WITHIN_S
+            for number in range(2):
+                send(near, topic, [NOW - 8000 + each for each in range(6)], partition=number)
+            time.sleep(0.1)
     finally:
         running.stop()
     watermarks = [each for each in query.watermarks() if each is not None]
     assert watermarks == sorted(watermarks)
+
+
+def test_in_bounded_batches_rows_behind_others_that_are_filtered_out_are_not_late(
+    spark: SparkSession, near: Broker, topic: str, tmp_path: Path
+) -> None:
+    send(near, topic, [NOW + each for each in range(100)], partition=0)
+    send(near, topic, [NOW - 1] * 900 + [NOW + each for each in range(100)], partition=1)
+    rows = events(spark, near, topic, maxOffsetsPerTrigger="20")
+    kept = rows.filter(F.col("at") >= F.timestamp_seconds(F.lit(NOW)))
+    query = Clocked(told(kept.transform(watermark("at", "0 seconds", idle="500 ms"))), tmp_path)
+    running = query.start(processingTime="0 seconds")
+    try:
+        query.await_that(lambda said: said.watermark is not None)
+        assert len(query.rows) > 900 // 20, "the others before them were read first"
+    finally:
+        running.stop()

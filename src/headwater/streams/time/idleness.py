@@ -15,10 +15,17 @@ when it began, or was never heard of; how long its batches take changes nothing.
 A silent partition is idle if
 
 - the query has read it to its end: in `availableNow`, to where it ended when the query began; or
-- two batches have read rows of it since it fell silent, and none of these rows had an event time.
-  They were filtered out, or the clock of a device is broken: that must not stop the clock of all
-  others, however much more of the same is to be read. A query that ends by itself does not give
-  up what it reads: it is not there to be quick, and its result must not depend on its speed.
+- two batches have read rows of it since it fell silent, none of these rows had an event time, and
+  it is not catching up. They were filtered out, or the clock of a device is broken: that must not
+  stop the clock of all others for ever, if the same goes on coming. A query that ends by itself
+  does not give up what it reads: it is not there to be quick, and its result must not depend on
+  its speed.
+
+A query that reads a backlog in parts knows nothing of the rows in front of it, and they may be good
+ones: whoever gives up a partition there loses them. So it is waited for until it was read to where
+it ended when the silence was noticed; and again to where it ends by then, if what is left is less
+than half of what was left before. That is so a few times at most. A query that falls behind for
+ever is not waited for to catch up.
 """
 
 from collections.abc import Mapping
@@ -45,10 +52,19 @@ class _Heard(NamedTuple):
 
 
 class _Mute(NamedTuple):
-    """What was read of a partition since it fell silent: up to where, in how many batches."""
+    """What was read of a partition since it fell silent.
+
+    Attributes:
+        position: Up to where.
+        batches: In how many batches.
+        until: Where it ended when it fell silent, or was last read to its end of then.
+        left: How much there was to read by then.
+    """
 
     position: int
     batches: int
+    until: int
+    left: int
 
 
 class Idleness:
@@ -137,7 +153,10 @@ class Idleness:
             return True
         if self._ends is not None:
             return False
-        mute = self._mute.setdefault(place, _Mute(position, 0))
+        mute = self._mute.get(place, _Mute(position, 0, end, end - position))
         if position > mute.position:
-            mute = self._mute[place] = _Mute(position, mute.batches + 1)
-        return mute.batches >= _BATCHES_UNTIL_MUTE
+            mute = mute._replace(position=position, batches=mute.batches + 1)
+        if position >= mute.until and 2 * (end - position) < mute.left:
+            mute = mute._replace(until=end, left=end - position)
+        self._mute[place] = mute
+        return position >= mute.until and mute.batches >= _BATCHES_UNTIL_MUTE
