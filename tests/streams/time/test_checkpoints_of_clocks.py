@@ -75,6 +75,24 @@ def test_a_copy_of_a_checkpoint_knows_what_it_has_read_though_the_original_goes_
     }
 
 
+@pytest.mark.parametrize("name, watermark", [("at/any/p01", 8990), ("at/any/p02", 1990)])
+def test_rows_that_are_read_again_with_other_times_need_another_plan(
+    start: Callable[..., Query], topic: str, name: str, watermark: int
+) -> None:
+    """As after a function was repaired and the checkpoint restored: a limit, and the way out."""
+    query, restored = start(topic), start(topic, name=name)
+    query.plan({0: (1000, 0, 9), 1: (100, 0, 9)})
+    query.plan()
+    query.copied(restored)
+    query.plan({0: (9000, 10, 19), 1: (9000, 10, 19)})
+    query.plan()
+    restored.start()
+    restored.plan({0: (2000, 10, 19), 1: (2000, 10, 19)})
+    assert restored.decided == (90, False), "whoever reports rows that were not read"
+    restored.plan()
+    assert restored.decided == (watermark, False)
+
+
 def test_what_was_read_last_before_a_stop_counts_though_nothing_comes_any_more(
     start: Callable[..., Query], topic: str
 ) -> None:
