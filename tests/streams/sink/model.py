@@ -19,7 +19,7 @@ from headwater.base.record.batch import stamp, stamp_transaction
 from headwater.base.record.control import EndTransactionMarker, build_end_transaction
 from headwater.delivery.client.cluster import Place
 from headwater.delivery.client.errors import ProducerFencedError
-from headwater.streams.sink.commit import Attempt, Outcome, commit_batch
+from headwater.streams.sink.commit import Attempt, Outcome, check_batch, commit_batch
 from headwater.streams.sink.marker import (
     MARKER_PLACE,
     Marker,
@@ -28,10 +28,12 @@ from headwater.streams.sink.marker import (
     marker_batch,
     marker_key,
 )
+from headwater.streams.sink.passed import Passed, Sink
 from headwater.streams.sink.plan import Plan, make_plan
 
 QUERY = "query"
 KEY = marker_key(QUERY, "sink")
+SINK = Sink("broker", QUERY, "sink")
 OTHERS_KEY = marker_key("another query", "sink")
 _OTHERS_PRODUCER = (7, 0)
 
@@ -165,18 +167,30 @@ def _fenced() -> ProducerFencedError:
 
 @dataclass
 class Checkpoint:
-    """What Spark keeps of a query: the rows of each batch, and which batches are done.
+    """What Spark keeps of a query: the input of each batch, and which batches are done.
 
     Attributes:
-        plans: The rows of each batch.
+        plans: The input of each batch.
         done: The batches whose end was noted.
         times: When each batch was planned; no two plans have the same time.
+        pattern: Which of the input becomes rows, over and over: what stands under a "-" does not,
+            and a batch of nothing else is empty.
     """
 
     plans: dict[int, range] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
     times: dict[int, int] = field(default_factory=dict)
+    pattern: str = "x"
     _now: int = 0
+
+    def rows(self, batch_id: int) -> list[int]:
+        """Return the rows that come of a batch's input."""
+        pattern = self.pattern
+        return [each for each in self.plans[batch_id] if pattern[each % len(pattern)] != "-"]
+
+    def rows_done(self) -> list[int]:
+        """Return the rows of all batches that are done, in order."""
+        return [row for batch_id in sorted(self.done) for row in self.rows(batch_id)]
 
     def plan(self, batch_id: int, rows: range) -> None:
         self._now += 1
@@ -301,6 +315,7 @@ class Driver:
         run_id: Its name; later ones are newer.
         error: Of what it died, if not of a kill.
         outcomes: Of the batches it has seen through.
+        sizes: How much input the next batches have that it plans; behind them the dice decide.
     """
 
     def __init__(
@@ -315,11 +330,14 @@ class Driver:
         self.number = number
         # Spark may use several processes in turn for the commits of one run.
         self._memories: list[dict[str, Marker]] = [{}, {}]
+        self._passed = [Passed(), Passed()]
+        self._process = 0
         self._remembers = remembers
         self._another_process = another_process
         self.run_id = f"run-{number}"
         self.error: Exception | None = None
         self.outcomes: list[Outcome] = []
+        self.sizes: list[int] = []
         self.alive = True
         self._broker = broker
         self._checkpoint = checkpoint
@@ -347,12 +365,13 @@ class Driver:
         plans = self._checkpoint.plans
         if self._batch_id not in plans:
             start = plans[self._batch_id - 1].stop if self._batch_id else 0
-            self._checkpoint.plan(self._batch_id, range(start, start + dice.randint(1, 5)))
+            size = self.sizes.pop(0) if self.sizes else dice.randint(1, 5)
+            self._checkpoint.plan(self._batch_id, range(start, start + size))
         elif self._batch_id in self._checkpoint.done or self.outcomes:
             # Somebody else has planned it: what Spark calls a concurrent update.
             return self._die(RuntimeError("concurrent update of the offset log"))
         self._made_plan = make_plan(b"v1\n%d\n" % self._checkpoint.times[self._batch_id])
-        rows = list(plans[self._batch_id])
+        rows = self._checkpoint.rows(self._batch_id)
         dice.shuffle(rows)
         self._rows = {}
         for row in rows:
@@ -360,7 +379,8 @@ class Driver:
             if dice.random() < 0.3:
                 batches.append([])
             batches[-1].append(row)
-        memory = self._memories[dice.random() < self._another_process]
+        self._process = int(dice.random() < self._another_process)
+        memory = self._memories[self._process]
         self._calls = Calls(self._broker, memory, remembers=self._remembers)
         return None
 
@@ -370,15 +390,24 @@ class Driver:
         self._calls.fault = fault
         attempt = Attempt(QUERY, self.run_id, self._batch_id, plan=self._made_plan)
         try:
-            parts = [{place: rows} for place, rows in self._rows.items()]
-            outcome = commit_batch(attempt, parts, markers=self._calls, transactor=self._calls)
+            outcome = self._commit(attempt, self._calls)
         except _PausedError:
             return
         except HeadwaterError as error:
             self._die(error)
             return
+        self._passed[self._process].note(SINK, self.run_id, self._batch_id)
         self.outcomes.append(outcome)
         self._is_written = True
+
+    def _commit(self, attempt: Attempt, calls: Calls) -> Outcome:
+        """Do what the writer does: the protocol for rows, and a look where there are none."""
+        if self._rows:
+            parts = [{place: rows} for place, rows in self._rows.items()]
+            return commit_batch(attempt, parts, markers=calls, transactor=calls)
+        if not self._passed[self._process].covers(SINK, self.run_id, self._batch_id):
+            check_batch(attempt, markers=calls, transactor=calls)
+        return Outcome.WRITTEN
 
     def _finish_batch(self) -> None:
         if self._batch_id in self._checkpoint.done:

@@ -10,9 +10,15 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
 from headwater.streams.sink.commit import Attempt, Outcome, commit_batch
 from headwater.streams.sink.errors import CheckpointBehindError, OlderDriverError
@@ -20,6 +26,8 @@ from headwater.streams.sink.plan import make_plan
 from tests.streams.sink.model import Broker, Calls, Checkpoint, Driver
 
 _STEPS_TO_THE_END = 200
+# Batches span up to five, so that some are full, some empty, and some both when planned again.
+_PATTERNS = st.text("x-", min_size=1, max_size=16).filter(lambda text: "x" in text)
 
 
 class Drivers(RuleBasedStateMachine):
@@ -37,6 +45,10 @@ class Drivers(RuleBasedStateMachine):
     @property
     def alive(self) -> list[Driver]:
         return [driver for driver in self.drivers if driver.alive]
+
+    @initialize(pattern=_PATTERNS)
+    def begin(self, pattern: str) -> None:
+        self.checkpoint.pattern = pattern
 
     @rule(seed=st.integers(0, 2**16))
     def roll(self, seed: int) -> None:
@@ -72,7 +84,7 @@ class Drivers(RuleBasedStateMachine):
         self.alive[which % len(self.alive)].alive = False
 
     @precondition(lambda self: not self.alive and self.checkpoint.plans)
-    @rule(batches=st.integers(1, 3))
+    @rule(batches=st.integers(1, 6))
     def set_back(self, batches: int) -> None:
         self.checkpoint.set_back(max(self.checkpoint.plans) + 1 - batches)
         self.was_set_back = True
@@ -110,8 +122,7 @@ class Drivers(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_lost(self) -> None:
-        done = {row for batch in self.checkpoint.done for row in self.checkpoint.plans[batch]}
-        assert done <= set(self.broker.committed)
+        assert set(self.checkpoint.rows_done()) <= set(self.broker.committed)
 
     def teardown(self) -> None:
         last = Driver(len(self.drivers), self.broker, self.checkpoint)
@@ -129,9 +140,7 @@ class Drivers(RuleBasedStateMachine):
                 driver.step(self.dice)
         self.nothing_is_doubled()
         self.nothing_is_lost()
-        written = [
-            row for batch in sorted(self.checkpoint.done) for row in self.checkpoint.plans[batch]
-        ]
+        written = self.checkpoint.rows_done()
         assert sorted(self.broker.committed)[: len(written)] == written
 
 
@@ -247,6 +256,105 @@ def test_a_plan_whose_transaction_was_given_up_does_not_stand_in_the_way() -> No
 
     assert again.outcomes == [Outcome.WRITTEN]
     assert sorted(broker.committed) == list(checkpoint.plans[0])
+
+
+@settings(max_examples=400)
+@given(
+    pattern=_PATTERNS,
+    before=st.integers(1, 8),
+    back=st.integers(1, 8),
+    remembers=st.booleans(),
+    another_process=st.sampled_from([0.0, 0.5]),
+    seed=st.integers(0, 2**16),
+)
+def test_a_checkpoint_that_was_set_back_is_refused_or_makes_no_difference(
+    pattern: str, before: int, back: int, remembers: bool, another_process: float, seed: int
+) -> None:
+    broker, checkpoint, dice = Broker(), Checkpoint(pattern=pattern), random.Random(seed)
+    first = Driver(0, broker, checkpoint, remembers=remembers, another_process=another_process)
+    _until(first, dice, before)
+    first.step(dice)
+    first.alive = False
+    written = list(broker.committed)
+    checkpoint.set_back(max(checkpoint.plans) + 1 - back)
+    again = Driver(1, broker, checkpoint, remembers=remembers, another_process=another_process)
+
+    _until(again, dice, 12)
+
+    if again.error is None:
+        again.step(dice)
+        assert sorted(broker.committed) == checkpoint.rows_done()
+    else:
+        assert isinstance(again.error, CheckpointBehindError)
+        assert broker.committed == written
+
+
+def _planned_again(sizes_then: list[int], sizes_now: list[int], pattern: str) -> Driver:
+    """Run batches of so many inputs, set the checkpoint back to its beginning, and run others."""
+    broker, checkpoint, dice = Broker(), Checkpoint(pattern=pattern), random.Random(11)
+    first, again = _driver(broker, checkpoint), _driver(broker, checkpoint, 1)
+    for driver, sizes in ((first, sizes_then), (again, sizes_now)):
+        checkpoint.set_back(0)
+        driver.sizes = list(sizes)
+        _until(driver, dice, len(sizes))
+        broker.complete()
+    assert len(set(broker.committed)) == len(broker.committed)
+    return again
+
+
+def test_an_empty_batch_in_the_place_of_one_that_was_written_is_refused() -> None:
+    again = _planned_again([4], [2, 2], "--xx")
+
+    assert isinstance(again.error, CheckpointBehindError)
+    assert "batch 0 of query query was planned again" in again.error.message
+    assert again.last_calls == ["read"]
+
+
+def test_empty_batches_on_the_way_to_the_one_that_was_written_are_refused() -> None:
+    again = _planned_again([2, 2, 2], [1, 1, 1, 1, 2], "----xx")
+
+    assert isinstance(again.error, CheckpointBehindError)
+    assert "batch 0 of query query was to be written, but batch 2" in again.error.message
+
+
+def test_empty_batches_may_be_planned_again_where_nothing_was_written() -> None:
+    again = _planned_again([1, 1, 1], [2, 1, 3], "----xx")
+
+    assert again.error is None
+    assert again.outcomes == [Outcome.WRITTEN] * 3
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+def test_an_empty_batch_learns_what_became_of_another_plan_that_is_undecided(
+    is_committed: bool,
+) -> None:
+    broker, checkpoint, dice = Broker(), Checkpoint(pattern="--xx"), random.Random(12)
+    first = _driver(broker, checkpoint)
+    first.sizes = [4]
+    while broker.seen().undecided is None:
+        first.step(dice)
+    if is_committed:
+        _until(first, dice, 1)
+    first.alive = False
+    checkpoint.set_back(0)
+    again = _driver(broker, checkpoint, 1)
+    again.sizes = [2, 2]
+
+    _until(again, dice, 2)
+
+    assert isinstance(again.error, CheckpointBehindError) is is_committed
+    assert sorted(broker.committed) == [2, 3]
+
+
+def test_empty_batches_behind_the_first_ask_nobody() -> None:
+    broker, checkpoint, dice = Broker(), Checkpoint(pattern="-"), random.Random(13)
+    driver = _driver(broker, checkpoint)
+    _until(driver, dice, 1)
+    assert driver.last_calls == ["read"]
+
+    for batches in range(2, 6):
+        _until(driver, dice, batches)
+        assert driver.last_calls == []
 
 
 @pytest.mark.parametrize("known", ["neither", "before", "now"])

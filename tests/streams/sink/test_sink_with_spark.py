@@ -5,8 +5,10 @@ batch is. A query that is stopped and started again with the last entry of Spark
 is one that was killed between the sink's commit and Spark's.
 """
 
+import os
 import re
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,8 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from headwater.streams.sink.foreach_batch import each_batch, own_writers
+from headwater.streams.sink.options import sink_options
 from tests import peers
 from tests.streams.brokers import Broker
 from tests.streams.sink.reading import committed, values
@@ -426,6 +430,44 @@ def test_a_checkpoint_in_the_sessions_place_is_known_by_the_querys_name(
         spark.conf.unset("spark.sql.streaming.checkpointLocation")
 
     assert restored.story.written() == _bytes(_numbered(15))
+
+
+@pytest.mark.parametrize("way", ["sink", "foreachBatch"])
+def test_a_checkpoint_that_is_old_is_refused_also_where_the_batch_it_plans_has_no_rows(
+    spark: SparkSession, near: Broker, tmp_path: Path, way: str
+) -> None:
+    story = Story(spark, near, tmp_path)
+
+    def run() -> None:
+        if way == "sink":
+            return story.run()
+        options = {"bootstrap": near.bootstrap, "topic": story.topic}
+        given = sink_options({**options, "checkpointLocation": str(story.checkpoint)})
+        writing = story.rows().writeStream.foreachBatch(each_batch(own_writers(given)))
+        writing = writing.option("checkpointLocation", str(story.checkpoint))
+        query = writing.trigger(availableNow=True).start()
+        try:
+            assert query.awaitTermination(_WITHIN_S)
+        finally:
+            query.stop()
+        return None
+
+    story.add("first")
+    run()
+    older = tmp_path / "older"
+    shutil.copytree(story.checkpoint, older)
+    story.add("second")
+    run()
+    shutil.rmtree(story.checkpoint)
+    older.rename(story.checkpoint)
+    # Spark takes the file with the earlier time first: one without a row, and so without a task.
+    story.add()
+    os.utime(tmp_path / "input" / "0003.txt", (time.time() - 60, time.time() - 60))
+
+    with pytest.raises(StreamingQueryException, match="CheckpointBehindError: batch 1 of query"):
+        run()
+
+    assert story.written() == [b"first", b"second"]
 
 
 def test_a_pattern_that_matches_the_querys_own_topic_is_refused_by_name(

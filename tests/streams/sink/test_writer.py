@@ -58,9 +58,9 @@ class Query:
         # Retention would remove records that are dated long ago.
         now_ms = time.time_ns() // 1_000_000
         records = [Record(at, now_ms, None, row.encode()) for at, row in enumerate(rows)]
-        batch = bytes(build_batch(records))
         attempt = Attempt(self.id, run, batch_id)
-        return make_message(attempt, {(self.topic, partition): [batch]}, None)
+        batches = [bytes(build_batch(records))] if records else []
+        return make_message(attempt, {(self.topic, partition): batches}, None)
 
     def commit(self, run: str, batch_id: int, *rows: str) -> None:
         self.writer.commit([self.task(run, batch_id, *rows)], batch_id)
@@ -155,6 +155,20 @@ def test_a_checkpoint_that_was_set_back_is_refused(query: Query) -> None:
     assert query.written() == [b"row-%d" % each for each in range(4)]
 
 
+def test_a_checkpoint_that_was_set_back_is_refused_by_its_first_batch_without_rows(
+    query: Query,
+) -> None:
+    for batch_id in range(3):
+        query.commit("a", batch_id, f"row-{batch_id}")
+
+    with pytest.raises(CheckpointBehindError, match=r"batch 1 .* but batch 2 has been"):
+        query.commit("b", 1)
+
+    query.commit("a", 3)
+    query.commit("a", 4, "row-4")
+    assert query.written() == [b"row-%d" % each for each in (0, 1, 2, 4)]
+
+
 def test_another_query_or_sink_is_somebody_else(broker: Broker) -> None:
     one, other = Query(broker), Query(broker)
     named = Query(broker, sinkName="second")
@@ -229,6 +243,29 @@ def test_after_an_empty_batch_only_new_markers_are_read(
     assert all_of_it > 100 * 200
     # Two markers with the ends of their transactions, then one.
     assert 0 < read_bytes_then < 2_000
+    assert 0 < sum(read_bytes) < 1_000
+
+
+def test_a_process_reads_no_markers_for_empty_batches_but_for_the_first_of_a_run(
+    broker: Broker, read_bytes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query, other = Query(broker), Query(broker)
+    for batch_id in range(20):
+        other.commit("a", batch_id, "row")
+    query.commit("a", 0)
+    all_of_it = sum(read_bytes)
+    read_bytes.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "lent_cluster", lambda _: pytest.fail("a broker was asked"))
+        for batch_id in range(1, 5):
+            query.commit("a", batch_id)
+
+    other.commit("a", 20, "row")
+    read_bytes.clear()
+    query.commit("b", 5)
+
+    assert all_of_it > 20 * 200
+    # A marker and the end of its transaction.
     assert 0 < sum(read_bytes) < 1_000
 
 

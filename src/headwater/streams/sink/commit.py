@@ -19,6 +19,11 @@ drivers and every crash can be played in a test.
        Write nothing but the marker in the new run's name, if it is another.
     4. Send the rows and the new marker, then commit.
 
+A batch without rows writes no marker, and yet it is refused where one with rows would be: a
+checkpoint that was set back may plan nothing but empty batches up to the marker's, and what comes
+behind them would be written twice. Only where another plan of this very batch is undecided does it
+have to begin, to learn what became of that one.
+
 Why it holds: a transaction that carries batch n carries the marker n, both or none. Between the
 marker that a run has seen in step 2 and its commit nobody else can commit under the transactional
 id, or the commit is refused. So at each commit the marker before it is known, and n follows it.
@@ -181,6 +186,31 @@ def commit_batch(
     return Outcome.WRITTEN
 
 
+def check_batch(attempt: Attempt, *, markers: MarkerStore, transactor: Transactor) -> None:
+    """Refuse a batch without rows where one with rows would be refused; write nothing.
+
+    Args:
+        attempt: Which batch.
+        markers: Where the query's markers are.
+        transactor: Ends what is open under the query's transactional id, where that matters.
+
+    Raises:
+        OlderDriverError: Another run has taken over.
+        CheckpointBehindError: Later batches of the query have been written, or this one by another
+            plan.
+        HeadwaterError: It is not known what was written.
+    """
+    seen = markers.read()
+    _refuse(attempt, seen.committed)
+    _refuse(attempt, seen.undecided)
+    _refuse_other_plan(attempt, seen.committed)
+    if _has_other_plan(attempt, seen.undecided):
+        try:
+            _begin(attempt, seen, markers, transactor)
+        except ProducerFencedError as error:
+            raise _older(attempt, "has begun to write") from error
+
+
 def _begin(
     attempt: Attempt, seen: Seen, markers: MarkerStore, transactor: Transactor
 ) -> tuple[tuple[int, int], Marker | None]:
@@ -223,16 +253,21 @@ def _refuse_other_plan(attempt: Attempt, committed: Marker | None) -> None:
     A plan of a transaction that is not decided does not count: if it is given up, this batch is
     the first of its number.
     """
-    if committed is None or committed.batch_id != attempt.batch_id:
-        return
-    if attempt.plan is None or committed.plan is None:
-        return
-    if attempt.plan.digest != committed.plan.digest:
+    if committed is not None and _has_other_plan(attempt, committed):
         raise _behind(
             f"batch {attempt.batch_id} of query {attempt.query_id} was planned again, after a batch"
             f" {attempt.batch_id} with other input had been written",
             committed,
         )
+
+
+def _has_other_plan(attempt: Attempt, marker: Marker | None) -> bool:
+    """Tell whether a marker is of the same batch, and for certain of another plan."""
+    if marker is None or marker.batch_id != attempt.batch_id:
+        return False
+    if attempt.plan is None or marker.plan is None:
+        return False
+    return attempt.plan.digest != marker.plan.digest
 
 
 def _behind(what: str, marker: Marker) -> CheckpointBehindError:

@@ -41,7 +41,12 @@ def each_batch(writers: Writers) -> "Callable[[DataFrame, int], None]":
         writer = writers(batch_id)
         # Spark's stubs know batches by a protocol of their own.
         encode = cast("Any", partial(_encoded, writer))
-        found = frame.mapInArrow(encode, f"{_MESSAGE} binary").collect()
+        columns = f"{_MESSAGE} binary"
+        # Of nothing Spark makes no task; of one partition it makes one, which tells whose batch
+        # this is. A sink gets such a task from Spark itself.
+        found = frame.mapInArrow(encode, columns).collect() or (
+            frame.coalesce(1).mapInArrow(encode, columns).collect()
+        )
         # They are ours: our own code has just made them, in tasks of this query.
         messages = [pickle.loads(row[_MESSAGE]) for row in found]  # noqa: S301
         try:

@@ -20,12 +20,13 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 
 from headwater.base.errors import HeadwaterError
 from headwater.streams.errors import hints_shown
-from headwater.streams.sink.commit import Attempt, commit_batch
+from headwater.streams.sink.commit import Attempt, check_batch, commit_batch
 from headwater.streams.sink.connections import lent_cluster
 from headwater.streams.sink.errors import FeedbackError
 from headwater.streams.sink.marker_log import MarkerLog
 from headwater.streams.sink.message import Outbox, TaskMessage, parts, remove_staged
 from headwater.streams.sink.options import SinkOptions
+from headwater.streams.sink.passed import Passed, Sink
 from headwater.streams.sink.plan import Plan, Plans
 from headwater.streams.sink.staging import own_root, shared_root
 from headwater.streams.sink.transaction import transactor_for
@@ -39,6 +40,7 @@ _BATCH_ID: Final = "streaming.sql.batchId"
 _MASTER: Final = "spark.master"
 _CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 _PLANS: Final = Plans()
+_PASSED: Final = Passed()
 
 
 class HeadwaterStreamWriter(DataSourceStreamArrowWriter):
@@ -69,24 +71,30 @@ class HeadwaterStreamWriter(DataSourceStreamArrowWriter):
         with hints_shown():
             tasks = own_messages(messages)
             size_bytes = sum(task.size_bytes for task in tasks)
-            # What has no row is the same whether it is written or not.
-            if size_bytes:
-                told = tasks[0].attempt
-                plan = _PLANS.maybe_plan(told.checkpoint, told.query_id, batchId)
-                _refuse_feedback(plan, tasks)
-                self._commit(replace(told, batch_id=batchId, plan=plan), tasks, size_bytes)
+            # Spark has at least one task, also where there is nothing to read.
+            if tasks:
+                self._commit(replace(tasks[0].attempt, batch_id=batchId), tasks, size_bytes)
             remove_staged(tasks)
 
     def _commit(self, attempt: Attempt, tasks: Sequence[TaskMessage], size_bytes: int) -> None:
         options = self._options
+        sink = Sink(options.bootstrap, attempt.query_id, options.sink_name)
+        # What has no row is the same whether it is written or not.
+        if not size_bytes and _PASSED.covers(sink, attempt.run_id, attempt.batch_id):
+            return
+        plan = _PLANS.maybe_plan(attempt.checkpoint, attempt.query_id, attempt.batch_id)
+        attempt = replace(attempt, plan=plan)
+        if size_bytes:
+            _refuse_feedback(plan, tasks)
         name = f"hw.{attempt.query_id}.{options.sink_name}"
         with lent_cluster(options) as cluster:
-            commit_batch(
-                attempt,
-                parts(tasks),
-                markers=MarkerLog(cluster, attempt.query_id, options.sink_name),
-                transactor=transactor_for(cluster, name, options, size_bytes),
-            )
+            markers = MarkerLog(cluster, attempt.query_id, options.sink_name)
+            transactor = transactor_for(cluster, name, options, size_bytes)
+            if size_bytes:
+                commit_batch(attempt, parts(tasks), markers=markers, transactor=transactor)
+            else:
+                check_batch(attempt, markers=markers, transactor=transactor)
+        _PASSED.note(sink, attempt.run_id, attempt.batch_id)
 
     def abort(
         self,
