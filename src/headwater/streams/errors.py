@@ -19,6 +19,10 @@ class CheckpointError(HeadwaterError):
     """The offsets in Spark's checkpoint are not ours, or are of a newer version."""
 
 
+class SourcesChangedError(CheckpointError):
+    """A source finds the offsets of topics that it does not read: those of another source."""
+
+
 class UnknownTopicError(HeadwaterError):
     """A topic or a partition that the query names does not exist."""
 

@@ -91,11 +91,21 @@ class Choice(NamedTuple):
         """The topics that must exist; none for a pattern."""
         return tuple(self.partitions) if self.partitions is not None else self.topics
 
+    def told(self) -> str:
+        """Return it as the option that makes it."""
+        if self.pattern is not None:
+            return f"subscribePattern = {self.pattern}"
+        return f"{'subscribe' if self.partitions is None else 'assign'} = {','.join(self.names())}"
+
+    def chooses(self, topic: str) -> bool:
+        """Tell whether a topic is among those that are read, whichever of its partitions are."""
+        return topic in self.names() if self.pattern is None else self.matches(topic)
+
     def takes(self, topic: str, partition: int) -> bool:
         """Tell whether a partition is among what is read, if it exists."""
         if self.partitions is not None:
             return partition in self.partitions.get(topic, ())
-        return topic in self.topics if self.pattern is None else self.matches(topic)
+        return self.chooses(topic)
 
     def matches(self, topic: str) -> bool:
         """Tell whether a topic is like the pattern; no pattern is meant for Headwater's own."""

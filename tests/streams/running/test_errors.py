@@ -80,8 +80,9 @@ def test_a_second_driver_that_spark_notices_first_is_told() -> None:
     assert "one checkpoint is for one driver" in error.hint
 
 
-def test_a_topic_that_is_another_one_names_the_reset() -> None:
-    text = "headwater.streams.errors.TopicRecreatedError: it is not the same log\nhint: begin anew"
+@pytest.mark.parametrize("kind", ["TopicRecreatedError", "SourcesChangedError"])
+def test_a_topic_that_is_another_one_names_the_reset(kind: str) -> None:
+    text = f"headwater.streams.errors.{kind}: it is not the same log\nhint: begin anew"
     assert translated("p", text).hint == (
         "begin anew; a new checkpoint: headwater pipeline reset p"
     )

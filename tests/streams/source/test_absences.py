@@ -7,6 +7,7 @@ them that are emptied, on their way into the client.
 import itertools
 import json
 import logging
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
@@ -16,7 +17,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from headwater.base.errors import HeadwaterError
 from headwater.base.uuids import uuid_from_text
 from headwater.delivery.client.cluster import Cluster, is_retriable
-from headwater.streams.errors import DataLossError, TopicRecreatedError
+from headwater.streams.errors import (
+    DataLossError,
+    SourcesChangedError,
+    TopicRecreatedError,
+)
 from tests.streams.brokers import Broker
 from tests.streams.source.driving import (
     EARLIEST,
@@ -287,6 +292,72 @@ def test_a_topic_that_is_not_subscribed_any_more_is_not_read_and_no_loss(
     told = [each for each in caplog.records if "not among what is read any more" in each.message]
     assert len(told) == 1
     assert list(json.loads(fewer.ends[-1])["topics"]) == [topic]
+
+
+@pytest.mark.parametrize("option", ["subscribe", "subscribePattern", "assign"])
+def test_a_source_that_finds_the_offsets_of_another_is_refused(
+    broker: Broker, single: str, topic: str, stream: Streams, option: str
+) -> None:
+    broker.send(single, pairs(0, 5))
+    broker.send(topic, pairs(5, 9))
+    query = stream({"subscribe": single, **EARLIEST})
+    start = query.start()
+    query.all()
+    named = json.dumps({topic: [0, 1]}) if option == "assign" else topic
+    another = stream({option: named, **EARLIEST, **GO_ON}, checkpoint=query)
+    repeated = stream({option: named, **EARLIEST, **GO_ON})
+
+    with pytest.raises(SourcesChangedError, match=f"offsets of {single} where {option} = {topic}"):
+        another.batch()
+    # Where the last batch has not ended, Spark asks for that one first.
+    with pytest.raises(SourcesChangedError, match="another order or replaced") as caught:
+        repeated.rows(start, query.ends[0])
+
+    assert "new checkpointLocation" in caught.value.hint
+    assert values(stream({"subscribe": single}, checkpoint=query).all()) == []
+
+
+def test_a_topic_may_be_added_and_one_of_several_taken_out_at_once(
+    broker: Broker, single: str, topic: str, stream: Streams
+) -> None:
+    third = broker.topic("third")
+    query = stream({"subscribe": f"{single},{topic}", **EARLIEST})
+    broker.send(single, pairs(0, 5))
+    broker.send(topic, pairs(5, 9))
+    query.all()
+    broker.send(third, pairs(9, 12))
+
+    other = stream({"subscribe": f"{topic},{third}", **EARLIEST}, checkpoint=query)
+
+    assert values(other.all()) == texts(9, 12)
+
+
+def test_topics_of_a_pattern_that_are_all_deleted_and_followed_by_others_are_no_other_source(
+    broker: Broker, stream: Streams
+) -> None:
+    prefix = uuid.uuid4().hex
+    broker.create(f"{prefix}-1")
+    broker.send(f"{prefix}-1", pairs(0, 5))
+    query = stream({"subscribePattern": f"{prefix}-.*", **EARLIEST, **GO_ON})
+    query.all()
+    delete(broker, f"{prefix}-1")
+    broker.create(f"{prefix}-2")
+    broker.send(f"{prefix}-2", pairs(5, 9))
+
+    with impatience():
+        assert values(query.all()) == texts(5, 9)
+
+
+def test_a_pattern_that_has_matched_nothing_yet_takes_what_comes(
+    broker: Broker, stream: Streams
+) -> None:
+    prefix = uuid.uuid4().hex
+    query = stream({"subscribePattern": f"{prefix}-.*", **EARLIEST})
+    assert query.batch() is None
+    broker.create(f"{prefix}-1")
+    broker.send(f"{prefix}-1", pairs(0, 5))
+
+    assert values(query.all()) == texts(0, 5)
 
 
 def test_a_pattern_and_a_choice_of_partitions_may_become_narrower(

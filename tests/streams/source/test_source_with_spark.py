@@ -246,6 +246,37 @@ def test_lost_records_and_recreated_topics_are_named_by_the_query(
     assert pipeline.values() == texts(0, 5) + texts(10, 22)
 
 
+def test_sides_of_a_union_that_were_swapped_are_refused_and_put_back(
+    spark: SparkSession, near: Broker, tmp_path: Path
+) -> None:
+    topics = [near.topic("one"), near.topic("other")]
+
+    def run(first: str, second: str) -> None:
+        one, other = (
+            spark.readStream.format(SOURCE)
+            .option("kafka.bootstrap.servers", near.bootstrap)
+            .options(subscribe=each, **EARLIEST)
+            .load()
+            for each in (first, second)
+        )
+        writer = one.union(other).writeStream.format("parquet").trigger(availableNow=True)
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.option("path", str(tmp_path / "out")).start()
+        assert query.awaitTermination(int(WITHIN_S))
+
+    for number, topic in enumerate(topics):
+        near.send(topic, pairs(number * 5, number * 5 + 5))
+    run(*topics)
+
+    with pytest.raises(PySparkException, match="SourcesChangedError: the checkpoint has offsets"):
+        run(*reversed(topics))
+    near.send(topics[0], pairs(10, 12))
+    run(*topics)
+
+    rows = spark.read.parquet(str(tmp_path / "out")).select("value").collect()
+    assert sorted(bytes(row.value).decode() for row in rows) == texts(0, 12)
+
+
 @pytest.mark.parametrize(
     "options,words",
     [

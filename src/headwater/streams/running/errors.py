@@ -33,6 +33,7 @@ _NEEDS_RESET = {
     "CheckpointBehindError",
     "StateDamagedError",
     "StateMismatchError",
+    "SourcesChangedError",
 }
 # The last line of a Python traceback of ours, wherever Spark has put it.
 _OURS = re.compile(r"headwater\.[\w.]+\.(?P<kind>\w+Error): (?P<message>.+)")

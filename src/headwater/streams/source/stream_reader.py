@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 
 from headwater.base.clock import Clock, SystemClock
 from headwater.streams.connecting import connect
-from headwater.streams.errors import hints_shown
+from headwater.streams.errors import SourcesChangedError, hints_shown
 from headwater.streams.options import SourceOptions
 from headwater.streams.source.fetching import read_range
 from headwater.streams.source.offsets import Offsets, make_offsets, parse_offsets
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 # A mirror may hold up a query no longer than a batch would take.
 _MIRROR_TIMEOUT_S = 3.0
+# Enough to know whose offsets they are.
+_TOPICS_SHOWN = 3
 
 
 class RangePartition(InputPartition):
@@ -148,6 +150,7 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _subscribed(self, offsets: Offsets) -> Offsets:
         """Leave out what is not chosen any more: a choice that was changed loses nothing."""
+        self._refuse_anothers(offsets)
         takes = self._options.choice.takes
         for topic, number in offsets.positions():
             if not takes(topic, number):
@@ -155,6 +158,24 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                     f"{topic}-{number} is not among what is read any more; its place is forgotten"
                 )
         return offsets.only(takes)
+
+    def _refuse_anothers(self, offsets: Offsets) -> None:
+        """Refuse offsets of nothing but topics that are not chosen.
+
+        Spark knows the sources of a query by their order. To go on would be to read all topics
+        from their beginning, into results that have had them. It asks for no topic that is there:
+        one that was deleted stays chosen.
+        """
+        choice, topics = self._options.choice, sorted(offsets.topics)
+        if not topics or any(map(choice.chooses, topics)):
+            return
+        shown = ", ".join(topics[:_TOPICS_SHOWN]) + ", ..." * (len(topics) > _TOPICS_SHOWN)
+        raise SourcesChangedError(
+            f"the checkpoint has offsets of {shown} where {choice.told()} is read: the sources of "
+            "the query were put in another order or replaced",
+            hint="put them back as they were, for Spark knows them by their order alone; or, to "
+            "read what is there now from its start, use a new checkpointLocation",
+        )
 
     def _tell_losses(self, located: Located) -> None:
         losses = [*located.losses, *located.absences]
@@ -175,7 +196,10 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the ranges of a batch; the same for the same offsets."""
         with hints_shown():
-            ranges = planned(parse_offsets(start), parse_offsets(end))
+            stop = parse_offsets(end)
+            # A batch that is repeated comes from the checkpoint, too.
+            self._refuse_anothers(stop)
+            ranges = planned(parse_offsets(start), stop)
             return [RangePartition(each) for each in split_as_told(ranges, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
