@@ -80,7 +80,7 @@ def test_a_second_driver_that_spark_notices_first_is_told() -> None:
     assert "one checkpoint is for one driver" in error.hint
 
 
-@pytest.mark.parametrize("kind", ["TopicRecreatedError", "SourcesChangedError"])
+@pytest.mark.parametrize("kind", ["TopicRecreatedError", "SourcesChangedError", "FeedbackError"])
 def test_a_topic_that_is_another_one_names_the_reset(kind: str) -> None:
     text = f"headwater.streams.errors.{kind}: it is not the same log\nhint: begin anew"
     assert translated("p", text).hint == (

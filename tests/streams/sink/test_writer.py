@@ -3,10 +3,12 @@
 No Spark runs here: what a driver does is a call of `commit` with messages in its run's name.
 """
 
+import json
 import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,7 @@ from headwater.streams.sink.commit import Attempt, Batches
 from headwater.streams.sink.errors import (
     BatchTooSlowError,
     CheckpointBehindError,
+    FeedbackError,
     OlderDriverError,
 )
 from headwater.streams.sink.marker import MARKER_TOPIC, Marker
@@ -203,6 +206,40 @@ def test_a_batch_without_rows_writes_nothing_and_hinders_nothing(query: Query) -
 
     query.commit("a", 2, "row")
 
+    assert query.written() == [b"row"]
+
+
+@pytest.mark.parametrize("topic_is", ["named for all rows", "a column"])
+def test_rows_that_have_come_back_by_a_pattern_are_refused_also_where_nothing_is_written(
+    near: Broker, tmp_path: Path, topic_is: str
+) -> None:
+    """What has come back might stay in state, and come out of it when the pattern is changed."""
+    query = Query(near)
+    if topic_is == "a column":
+        query.writer = HeadwaterStreamWriter(sink_options({"bootstrap": near.bootstrap}))
+
+    def commit(batch_id: int, *rows: str) -> None:
+        task = query.task("a", batch_id, *rows)
+        attempt = replace(task.attempt, checkpoint=str(tmp_path))
+        query.writer.commit([replace(task, attempt=attempt)], batch_id)
+
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "metadata").write_text(json.dumps({"id": query.id}))
+    for batch_id, topics in enumerate((["in"], ["in", query.topic], ["in", query.topic])):
+        source = {"version": 1, "pattern": ".*", "topics": {key: {} for key in topics}}
+        text = f"v1\n{{}}\n{json.dumps(source)}"
+        (tmp_path / "offsets" / str(batch_id)).write_text(text)
+    commit(0, "row")
+
+    if topic_is == "a column":
+        commit(1)  # where rows go is not known before there are any
+    else:
+        with pytest.raises(FeedbackError, match="and reads it as well"):
+            commit(1)
+    with pytest.raises(FeedbackError) as caught:
+        commit(2, "another")
+
+    assert "and use a new checkpointLocation" in caught.value.hint
     assert query.written() == [b"row"]
 
 

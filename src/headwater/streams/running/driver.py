@@ -34,6 +34,7 @@ from headwater.streams.running.errors import (
     PipelineFailedError,
     translated,
 )
+from headwater.streams.running.feedback import refuse_feedback
 from headwater.streams.running.logs import log_file
 from headwater.streams.running.output_mode import mode_noted
 from headwater.streams.running.plans import operators, plan_text, section, times_read
@@ -112,6 +113,7 @@ class Driver:
 
         Raises:
             PipelineError: One is running elsewhere, or its checkpoint is of another plan.
+            FeedbackError: One would read what it writes.
         """
         with ExitStack() as stack:
             for each in self._pipelines:
@@ -125,6 +127,13 @@ class Driver:
                 name: section(plan_text(frame), "Analyzed Logical Plan")
                 for name, frame in frames.items()
             }
+            for each in self._pipelines:
+                refuse_feedback(
+                    each.name,
+                    each.topics(),
+                    bootstrap=each.wanted_target().bootstrap,
+                    analyzed=plans[each.name],
+                )
             stack.callback(self._end_unstarted)
             for each in self._pipelines:
                 spark = str(frames[each.name].sparkSession.version)

@@ -34,6 +34,7 @@ _NEEDS_RESET = {
     "StateDamagedError",
     "StateMismatchError",
     "SourcesChangedError",
+    "FeedbackError",
 }
 # The last line of a Python traceback of ours, wherever Spark has put it.
 _OURS = re.compile(r"headwater\.[\w.]+\.(?P<kind>\w+Error): (?P<message>.+)")

@@ -56,6 +56,11 @@ class Topic:
     key: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def bootstrap(self) -> str:
+        """The brokers that have it."""
+        return sink_options({**self.options, "topic": self.name}).bootstrap
+
     def connect(self, *, timeout_s: float | None = None) -> Cluster:
         """Return a client of the broker that has it, if need be with another patience."""
         options = sink_options({**self.options, "topic": self.name})

@@ -76,13 +76,16 @@ class Plans:
         self._disk = disk or RealDisk()
         self._synced: dict[str, int] = {}
 
-    def maybe_plan(self, location: str | None, query_id: str, batch_id: int) -> Plan | None:
+    def maybe_plan(
+        self, location: str | None, query_id: str, batch_id: int, *, sync: bool = True
+    ) -> Plan | None:
         """Return a batch's plan, which survives a power cut from now on.
 
         Args:
             location: Where Spark keeps the query's checkpoint.
             query_id: The query, as the checkpoint must know it.
             batch_id: The number of the batch.
+            sync: Whether it has to survive: not where nothing is written.
 
         Returns:
             None where the checkpoint cannot be looked at from here.
@@ -98,7 +101,8 @@ class Plans:
             return None
         try:
             text = read_file(self._disk, f"{path}/offsets/{batch_id}")
-            self._sync(path, batch_id)
+            if sync:
+                self._sync(path, batch_id)
         except OSError as error:
             raise CheckpointError(
                 f"the plan of batch {batch_id} in {path} cannot be read or synced: {error}",

@@ -80,12 +80,15 @@ class HeadwaterStreamWriter(DataSourceStreamArrowWriter):
         options = self._options
         sink = Sink(options.bootstrap, attempt.query_id, options.sink_name)
         # What has no row is the same whether it is written or not.
-        if not size_bytes and _PASSED.covers(sink, attempt.run_id, attempt.batch_id):
+        is_free = not size_bytes and _PASSED.covers(sink, attempt.run_id, attempt.batch_id)
+        plan = _PLANS.maybe_plan(
+            attempt.checkpoint, attempt.query_id, attempt.batch_id, sync=not is_free
+        )
+        # Rows that have come back may stay in state for long before anything comes of them.
+        _refuse_feedback(plan, [options.topic] if options.topic is not None else [], tasks)
+        if is_free:
             return
-        plan = _PLANS.maybe_plan(attempt.checkpoint, attempt.query_id, attempt.batch_id)
         attempt = replace(attempt, plan=plan)
-        if size_bytes:
-            _refuse_feedback(plan, tasks)
         name = f"hw.{attempt.query_id}.{options.sink_name}"
         with lent_cluster(options) as cluster:
             markers = MarkerLog(cluster, attempt.query_id, options.sink_name)
@@ -105,20 +108,23 @@ class HeadwaterStreamWriter(DataSourceStreamArrowWriter):
         remove_staged(own_messages(messages))
 
 
-def _refuse_feedback(plan: Plan | None, tasks: Iterable[TaskMessage]) -> None:
-    """Refuse rows for a topic that the query reads because its pattern happens to match it.
+def _refuse_feedback(plan: Plan | None, named: Iterable[str], tasks: Iterable[TaskMessage]) -> None:
+    """Refuse to write to a topic that the query reads because its pattern happens to match it.
 
-    Whoever names a topic with `subscribe` and writes to it wants the rows back.
+    Whoever names a topic with `subscribe` and writes to it wants the rows back. A topic that is
+    named for all rows is refused also where there are none.
     """
     matched = {} if plan is None else plan.matched_topics()
     if not matched:
         return
-    for topic in sorted(set().union(*(task.topics for task in tasks)) & matched.keys()):
+    written = set(named).union(*(task.topics for task in tasks))
+    for topic in sorted(written & matched.keys()):
         raise FeedbackError(
             f"the query writes to {topic!r} and reads it as well, because its subscribePattern "
             f"{matched[topic]!r} matches it: each row would come back as input",
             hint="let the pattern leave that topic out, name the topics with subscribe, or write "
-            "to another topic",
+            "to another topic; and use a new checkpointLocation, because the one of now has the "
+            "plan of this batch, which Spark would repeat with the old pattern",
         )
 
 
