@@ -82,7 +82,7 @@ def name_layout(disk: Disk, data_directory: str) -> None:
     So a directory with a VERSION and without the rest has lost it.
     """
     if check_layout(disk, data_directory) is None:
-        replace_file(disk, f"{data_directory}/VERSION", f"{LAYOUT_VERSION}\n".encode())
+        _write_version(disk, data_directory)
 
 
 def upgrade_layout(disk: Disk, data_directory: str) -> None:
@@ -100,4 +100,8 @@ def upgrade_layout(disk: Disk, data_directory: str) -> None:
             raise HeadwaterError(message, hint="start the release in between once, then this one")
         logger.info("upgrading %s from layout %d", data_directory, step)
         LAYOUT_UPGRADES[step](disk, data_directory)
+    _write_version(disk, data_directory)
+
+
+def _write_version(disk: Disk, data_directory: str) -> None:
     replace_file(disk, f"{data_directory}/VERSION", f"{LAYOUT_VERSION}\n".encode())
