@@ -99,6 +99,12 @@ def of_countries(rows: DataFrame) -> DataFrame:
     return counted.transform(hf.aggregate(sum=hf.sum("n"), groups=hf.count(), buckets=BUCKETS))
 
 
+def of_large_countries(rows: DataFrame) -> DataFrame:
+    """The same of some groups: one that becomes too small is taken back with what it was."""
+    counted = per_country(rows).withColumn("many", F.col("n") >= 3).where("many")
+    return counted.transform(hf.aggregate(sum=hf.sum("n"), groups=hf.count(), buckets=BUCKETS))
+
+
 COUNTED = """SELECT country, count(*) AS n, count(points) AS known, sum(points)::BIGINT AS total
     FROM users GROUP BY country"""
 FIRST = """SELECT country, id, points FROM users QUALIFY row_number()
@@ -119,8 +125,14 @@ FIRST = """SELECT country, id, points FROM users QUALIFY row_number()
         (all_together, {}, ["n"], "SELECT count(*) FROM users"),
         (first, {}, ["country", "id", "points"], FIRST),
         (of_countries, {}, ["sum", "groups"], f"SELECT sum(n)::BIGINT, count(*) FROM ({COUNTED})"),
+        (
+            of_large_countries,
+            {},
+            ["sum", "groups"],
+            f"SELECT sum(n)::BIGINT, count(*) FROM ({COUNTED}) WHERE n >= 3",
+        ),
     ],
-    ids=["by a column", "with times", "by an expression", "of all", "first rows", "twice"],
+    ids=["by a column", "with times", "by an expression", "of all", "first rows", "twice", "some"],
 )
 def test_after_any_batches_the_answer_is_a_databases(
     spark: SparkSession,

@@ -33,11 +33,12 @@ from headwater.streams.joins.sides import (
 )
 from headwater.streams.joins.table_changes import table_changes
 from headwater.streams.kernel.buckets import DEFAULT_BUCKETS
-from headwater.streams.kernel.changes import OP, Kind, check_versions
+from headwater.streams.kernel.changes import Kind, check_versions
 from headwater.streams.kernel.errors import RetractionError
 from headwater.streams.kernel.keys import check_key_type
 from headwater.streams.kernel.operator import VERSION, value_name
 from headwater.streams.kernel.plan import Prepared, apply, new_counts
+from headwater.streams.kernel.ways import OP
 from headwater.streams.time.clocks import HIDDEN, Clock, clock_of, delay_us_of, reattach
 from headwater.streams.time.durations import Duration
 from headwater.streams.windows.late import Late, check_late, check_time, late_records, time_us

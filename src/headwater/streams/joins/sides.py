@@ -17,7 +17,6 @@ from pyspark.sql import functions as F
 from headwater.streams.formats.types import quoted
 from headwater.streams.joins.errors import JoinColumnError
 from headwater.streams.kernel.changes import (
-    OP,
     Kind,
     change_columns,
     key_metadata,
@@ -29,6 +28,7 @@ from headwater.streams.kernel.changes import (
 from headwater.streams.kernel.operator import VERSION, value_name
 from headwater.streams.kernel.packing import key_name
 from headwater.streams.kernel.plan import Prepared, prepare
+from headwater.streams.kernel.ways import OP
 from headwater.streams.naming import no_column
 from headwater.streams.time.clocks import CLOCK, HIDDEN
 from headwater.streams.time.durations import Duration, duration_us

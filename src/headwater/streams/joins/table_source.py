@@ -30,9 +30,10 @@ from headwater.streams.formats.letters import MISSING_FIELD
 from headwater.streams.formats.types import quoted
 from headwater.streams.joins.errors import TableError
 from headwater.streams.joins.table_keys import named_by
-from headwater.streams.kernel.changes import OP, key_metadata, table_op
+from headwater.streams.kernel.changes import key_metadata, table_op
 from headwater.streams.kernel.operator import TIME
 from headwater.streams.kernel.packing import REACH
+from headwater.streams.kernel.ways import OP
 from headwater.streams.time.clocks import HIDDEN
 from headwater.streams.time.durations import Duration
 from headwater.streams.time.watermark import watermark

@@ -5,37 +5,31 @@ operators give it, has `op` and `version`; a table, as topics hold it, has an `o
 notes at its columns which of them are the primary key.
 
 Whether rows may be taken back is noted at the hidden column `__hw`, and is looked up in the plan,
-where the operator that gave the rows has made it. So it holds whatever was done to columns since:
-`op` and `version` may be dropped, renamed or cast, and Spark forgets the note of all but the first
-side of a union.
+where the operator that gave the rows has made it: see `ways`. So it holds whatever was done to
+columns since: `op` and `version` may be dropped, renamed or cast, and Spark forgets the note of all
+but the first side of a union. What may be done to rows on the way, `whole` decides.
 """
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater.streams.kernel.errors import RetractionError, retracted
 from headwater.streams.kernel.operator import VERSION, WEIGHT
+from headwater.streams.kernel.ways import IS_TABLE, OP, RETRACTS, Origin, ways
+from headwater.streams.kernel.whole import KEY_PART, check_whole
 from headwater.streams.time.clocks import FAULT, HIDDEN, hidden_names
-
-OP: Final = "op"
 
 INSERT: Final = "insert"
 RETRACT: Final = "retract"
 UPSERT: Final = "upsert"
 DELETE: Final = "delete"
 
-_IS_TABLE: Final = "headwater.table"
-_KEY_PART: Final = "headwater.key"
 _KEY_PARTS: Final = "headwater.keys"
-_RETRACTS: Final = "headwater.retracts"
-"""What metadata says: of `op`, that it is a table's; of a column, which part of the key it is, and
-of how many; of the hidden column, whether rows may be taken back, and of `op` and `version` the
-same, for as long as they are as the operator gave them."""
+"""What metadata says of a column of the primary key: how many there are."""
 
 
 class Kind(Enum):
@@ -53,12 +47,10 @@ def kind_of(frame: DataFrame) -> Kind:
         RetractionError: They may be taken back, and do not say any more which of them are; or they
             are those of a table, and some that say that a row is gone may be missing.
     """
-    if OP in frame.columns:
-        is_table = bool(frame.schema[OP].metadata.get(_IS_TABLE))
-        _check_table(frame, is_known=is_table)
-        if is_table:
-            return Kind.TABLE
+    if OP in frame.columns and _is_table(frame):
+        return Kind.TABLE
     if may_retract(frame):
+        check_whole(frame, Origin.CHANGES)
         for name in (OP, HIDDEN):
             _check_kept(frame, name)
         return Kind.CHANGES
@@ -71,89 +63,28 @@ def may_retract(frame: DataFrame) -> bool:
     """Return whether rows may be taken back, whatever was done to their columns since."""
     if not hasattr(frame, "_jdf"):
         # Without a plan the columns themselves have to say it.
-        return any(field.metadata.get(_RETRACTS) for field in frame.schema)
-    notes = [step.notes.get(HIDDEN, {}) for step in _steps(frame)]
-    return any(note.get(_RETRACTS) for note in notes)
+        return any(field.metadata.get(RETRACTS) for field in frame.schema)
+    return any(way.origin is Origin.CHANGES for way in ways(frame))
 
 
-def _check_table(frame: DataFrame, *, is_known: bool) -> None:
-    """Refuse a table whose `op` was made anew, or whose rows were chosen by anything but the key.
+def _is_table(frame: DataFrame) -> bool:
+    """Return whether rows with an `op` are those of a table.
 
-    A row that is deleted has nothing but its key, and one that does not fit any more would be left
-    out instead of being taken back.
-
-    Args:
-        frame: The rows.
-        is_known: Whether `op` says that they are those of a table.
+    Raises:
+        RetractionError: They are, and their `op` was made anew, or some of them may be missing.
     """
-    chosen_by: set[str] = set()
-    is_table = False
-    for step in _steps(frame):
-        is_table |= step.makes_table
-        if step.node.nodeName() == "Filter":
-            named = step.node.condition().references().toSeq()
-            columns = [named.apply(number) for number in range(named.size())]
-            chosen_by |= {
-                each.name() for each in columns if not each.metadata().contains(_KEY_PART)
-            }
-    if is_table and not is_known:
+    if not hasattr(frame, "_jdf"):
+        return bool(frame.schema[OP].metadata.get(IS_TABLE))
+    found = [way for way in ways(frame) if way.origin is Origin.TABLE]
+    if not found:
+        return False
+    check_whole(frame, Origin.TABLE)
+    if not all(OP in way.kept(OP) for way in found):
         raise RetractionError(
             f"the column {OP!r} of a table was made anew, which says what is deleted",
             hint=f'keep it as it is; to take every change for an event: drop("{OP}")',
         )
-    if is_table and chosen_by:
-        raise RetractionError(
-            f"rows of a table were chosen by {', '.join(sorted(chosen_by))}: that a row is gone, "
-            "or does not fit any more, would go unnoticed",
-            hint="choose rows of what comes out, or by the primary key alone; an aggregate counts "
-            "some rows by hf.count(F.when(CONDITION, 1))",
-        )
-
-
-class _Step(NamedTuple):
-    """A step of a plan.
-
-    Attributes:
-        node: Its node, an object of the JVM.
-        notes: What it notes at `op` and at the hidden column, by column.
-        makes_table: Whether it makes the `op` of a table.
-    """
-
-    node: Any
-    notes: dict[str, dict[str, Any]]
-    makes_table: bool
-
-
-def _steps(frame: DataFrame) -> Iterator[_Step]:
-    """Return the steps from rows back to their table, or to the operator that gave them.
-
-    Of a union these are the steps of all its sides; Spark itself tells of the first one alone.
-    Spark Connect shows no plan, and there are none.
-    """
-    jvm_frame: Any = getattr(frame, "_jdf", None)
-    waiting = [] if jvm_frame is None else [jvm_frame.queryExecution().analyzed()]
-    while waiting:
-        node = waiting.pop()
-        made = node.expressions()
-        aliases = [
-            each
-            for each in (made.apply(number) for number in range(made.size()))
-            if each.getClass().getSimpleName() == "Alias" and each.name() in {OP, HIDDEN}
-        ]
-        notes = {each.name(): json.loads(each.metadata().json()) for each in aliases}
-        makes_table = any(_makes_table(each) for each in aliases)
-        yield _Step(node, notes, makes_table)
-        if not makes_table and _RETRACTS not in notes.get(HIDDEN, {}):
-            children = node.children()
-            waiting += [children.apply(number) for number in range(children.size())]
-
-
-def _makes_table(alias: Any) -> bool:  # noqa: ANN401 - an object of the JVM
-    """Return whether a column is the `op` of a table, made here and not passed on."""
-    child = alias.child()
-    is_passed = child.getClass().getSimpleName() == "AttributeReference"
-    is_noted = alias.name() == OP and alias.metadata().contains(_IS_TABLE)
-    return is_noted and not (is_passed and child.metadata().contains(_IS_TABLE))
+    return True
 
 
 def check_versions(frame: DataFrame) -> None:
@@ -167,8 +98,12 @@ def check_versions(frame: DataFrame) -> None:
 
 
 def _check_kept(frame: DataFrame, name: str) -> None:
-    is_hidden = name == HIDDEN
-    if name in frame.columns and (is_hidden or frame.schema[name].metadata.get(_RETRACTS)):
+    changes = [way for way in ways(frame) if way.origin is Origin.CHANGES]
+    if name in frame.columns and (
+        name == HIDDEN
+        or (changes and all(name in way.kept(name) for way in changes))
+        or (not changes and frame.schema[name].metadata.get(RETRACTS))
+    ):
         return
     raise RetractionError(
         f"these rows may be taken back, but their column {name!r} was dropped or made anew",
@@ -193,14 +128,14 @@ def change_columns(given: DataFrame, *, retracts: bool) -> list[Column]:
         retracts: Whether it may take rows back; else all that it gives is final.
     """
     op = F.when(F.col(WEIGHT) > 0, F.lit(INSERT)).otherwise(F.lit(RETRACT))
-    note = {_RETRACTS: retracts}
+    note = {RETRACTS: retracts}
     version = F.col(VERSION).alias(VERSION, metadata=note)
     return [op.alias(OP, metadata=note), version, hidden_column(given, retracts=retracts)]
 
 
 def hidden_column(given: DataFrame, *, retracts: bool) -> Column:
     """Return the hidden column of what an operator gives, with the note whether rows may go."""
-    metadata = given.schema[HIDDEN].metadata | {_RETRACTS: retracts}
+    metadata = given.schema[HIDDEN].metadata | {RETRACTS: retracts}
     return F.col(HIDDEN).alias(HIDDEN, metadata=metadata)
 
 
@@ -222,24 +157,29 @@ def refuse_retracted(frame: DataFrame, who: str, *, hint: str = "") -> None:
 def table_op(is_delete: Column) -> Column:
     """Return the column `op` of a table."""
     op = F.when(is_delete, F.lit(DELETE)).otherwise(F.lit(UPSERT))
-    return op.alias(OP, metadata={_IS_TABLE: True})
+    return op.alias(OP, metadata={IS_TABLE: True})
 
 
 def key_metadata(name: str, key: Sequence[str]) -> dict[str, object]:
     """Return what a column's metadata says of the primary key; nothing if it is no part of it."""
     if name not in key:
         return {}
-    return {_KEY_PART: list(key).index(name), _KEY_PARTS: len(key)}
+    return {KEY_PART: list(key).index(name), _KEY_PARTS: len(key)}
 
 
 def primary_key(frame: DataFrame) -> tuple[str, ...] | None:
-    """Return the columns of the primary key; None where it is not known, or not all are there."""
+    """Return the columns of the primary key; None where it is not known, or not all are there.
+
+    It is not known of changes that were put together: both may have a row of the same key.
+    """
     parts = {
-        int(field.metadata[_KEY_PART]): (field.name, int(field.metadata[_KEY_PARTS]))
+        int(field.metadata[KEY_PART]): (field.name, int(field.metadata[_KEY_PARTS]))
         for field in frame.schema
-        if _KEY_PART in field.metadata
+        if KEY_PART in field.metadata
     }
     wanted = max((count for _, count in parts.values()), default=0)
     if not wanted or sorted(parts) != list(range(wanted)):
+        return None
+    if any(step.node.nodeName() == "Union" for way in ways(frame) for step in way.steps):
         return None
     return tuple(parts[number][0] for number in range(wanted))

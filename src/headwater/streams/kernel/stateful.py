@@ -13,7 +13,6 @@ from headwater.streams.errors import hints_shown
 from headwater.streams.formats.types import quoted
 from headwater.streams.kernel.buckets import DEFAULT_BUCKETS
 from headwater.streams.kernel.changes import (
-    OP,
     Kind,
     hidden_column,
     kind_of,
@@ -23,6 +22,7 @@ from headwater.streams.kernel.errors import OwnOperatorError, retracted
 from headwater.streams.kernel.operator import value_name
 from headwater.streams.kernel.own import Adapted, OwnOperator, check_own
 from headwater.streams.kernel.plan import apply, prepare
+from headwater.streams.kernel.ways import OP
 from headwater.streams.naming import no_column
 from headwater.streams.time.clocks import HIDDEN
 from headwater.streams.time.durations import Duration, duration_us

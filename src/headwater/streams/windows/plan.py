@@ -16,7 +16,6 @@ from headwater.streams.formats.types import quoted
 from headwater.streams.joins.table_changes import table_changes
 from headwater.streams.kernel.buckets import DEFAULT_BUCKETS
 from headwater.streams.kernel.changes import (
-    OP,
     Kind,
     change_columns,
     kind_of,
@@ -28,6 +27,7 @@ from headwater.streams.kernel.keys import check_key_type
 from headwater.streams.kernel.operator import OFFSET, PARTITION, TOPIC, VERSION, value_name
 from headwater.streams.kernel.packing import key_name
 from headwater.streams.kernel.plan import Prepared, apply, new_counts, prepare
+from headwater.streams.kernel.ways import OP
 from headwater.streams.naming import names_of, no_column
 from headwater.streams.time.clocks import CLOCK, HIDDEN
 from headwater.streams.time.durations import Duration

@@ -1,0 +1,197 @@
+"""The way of rows through a plan, from the operator or the table that gave them.
+
+This file alone decides how a plan is asked for it: where it begins, which steps it has, and what a
+column is made of. What may stand on the way is for others to say. It begins where an operator says
+of its rows whether they may be taken back, or a table says what is deleted; who only passes such a
+column on, under whatever name, begins nothing. Plans are the JVM's: Spark Connect shows none.
+"""
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from pyspark.sql import DataFrame
+
+from headwater.streams.kernel.operator import VERSION
+from headwater.streams.time.clocks import HIDDEN
+
+OP: Final = "op"
+
+IS_TABLE: Final = "headwater.table"
+RETRACTS: Final = "headwater.retracts"
+"""What metadata says: of `op`, that it is a table's; of the hidden column, of `op` and of `version`
+whether rows may be taken back, for as long as they are as the operator gave them."""
+
+_NOTED: Final = (OP, VERSION, HIDDEN)
+
+
+class Origin(Enum):
+    """What rows are where their way begins: of a table, to be taken back, or final."""
+
+    TABLE = "a table"
+    CHANGES = "changes"
+    FINAL = "final"
+
+
+class Step(NamedTuple):
+    """A step of a way.
+
+    Attributes:
+        node: Its node, an object of the JVM.
+        input: By which of its inputs the way goes on, back to where it begins.
+    """
+
+    node: Any
+    input: int
+
+
+class Made(NamedTuple):
+    """What a column is made of.
+
+    Attributes:
+        of: Those of `op`, `version` and the hidden column that it is made of, by their names where
+            the way begins.
+        by: The expressions that it is made by; none if it is passed on as it is.
+    """
+
+    of: frozenset[str]
+    by: tuple[Any, ...]
+
+
+class Way(NamedTuple):
+    """A way from the rows of a DataFrame back to where they come from.
+
+    Attributes:
+        origin: What they are there.
+        steps: What was done to them since, the last first.
+        begin: The node at which it begins.
+    """
+
+    origin: Origin
+    steps: tuple[Step, ...]
+    begin: Any
+
+    def made(self, column: Any, above: int = 0) -> Made:  # noqa: ANN401 - an object of the JVM
+        """Return what a column is made of that a step is given.
+
+        Args:
+            column: The column, as the plan has it.
+            above: How many of the steps are behind the column.
+        """
+        wanted, by = {column.exprId().id()}, []
+        for node, number in self.steps[above:]:
+            name = node.nodeName()
+            if name == "Project":
+                wanted, more = _made_in(node, wanted)
+                by += more
+            elif name == "Union":
+                # It has the columns of its first input, and those of the others by their places.
+                given, taken = node.output(), node.children().apply(number).output()
+                wanted = {
+                    taken.apply(place).exprId().id()
+                    for place in range(given.size())
+                    if given.apply(place).exprId().id() in wanted
+                }
+        begun = _named(self.begin, wanted)
+        return Made(frozenset(begun), tuple(by))
+
+    def kept(self, name: str) -> list[str]:
+        """Return under which names `op`, `version` or the hidden column is there as it was."""
+        columns = (self.steps[0].node if self.steps else self.begin).output()
+        found = []
+        for column in map(columns.apply, range(columns.size())):
+            if column.name() == name or _is_noted(column):
+                of, by = self.made(column)
+                if of == {name} and not by:
+                    found.append(column.name())
+        return found
+
+
+def ways(frame: DataFrame) -> list[Way]:
+    """Return the ways of rows: of a union, those of all its sides."""
+    made: Any = getattr(frame, "_jdf", None)
+    waiting: list[tuple[Any, tuple[Step, ...]]] = []
+    if made is not None:
+        waiting.append((made.queryExecution().analyzed(), ()))
+    found = []
+    while waiting:
+        node, steps = waiting.pop()
+        origin = _maybe_origin(node)
+        if origin is not None:
+            found.append(Way(origin, steps, node))
+            continue
+        children = node.children()
+        waiting += [
+            (children.apply(number), (*steps, Step(node, number)))
+            for number in range(children.size())
+        ]
+    return found
+
+
+def is_steady(frame: DataFrame, expression: Any) -> bool:  # noqa: ANN401 - an object of the JVM
+    """Return whether an expression says the same of the same row in every batch."""
+    jvm: Any = getattr(frame.sparkSession, "_jvm")  # noqa: B009 - Spark's own answer is there
+    catalyst = jvm.org.apache.spark.sql.catalyst
+    return bool(
+        expression.deterministic()
+        and not expression.containsPattern(catalyst.trees.TreePattern.CURRENT_LIKE())
+        and not catalyst.expressions.SubqueryExpression.hasSubquery(expression)
+    )
+
+
+def references(expression: Any) -> Iterator[Any]:  # noqa: ANN401 - an object of the JVM
+    """Return the columns that an expression goes by."""
+    named = expression.references().toSeq()
+    return map(named.apply, range(named.size()))
+
+
+def _maybe_origin(node: Any) -> Origin | None:  # noqa: ANN401 - an object of the JVM
+    """Return what a node makes of its rows; None if it makes nothing of them."""
+    if node.nodeName() != "Project":
+        return None
+    columns = node.projectList()
+    for column in map(columns.apply, range(columns.size())):
+        if column.name() not in {OP, HIDDEN} or _class_of(column) != "Alias":
+            continue
+        made, metadata = column.child(), column.metadata()
+        if column.name() == HIDDEN and metadata.contains(RETRACTS):
+            # It is the column that the kernel gave, with a note of its own.
+            if _class_of(made) == "AttributeReference" and not made.metadata().contains(RETRACTS):
+                return Origin.CHANGES if metadata.getBoolean(RETRACTS) else Origin.FINAL
+        elif metadata.contains(IS_TABLE) and _class_of(made) == "CaseWhen":
+            return Origin.TABLE
+    return None
+
+
+def _made_in(node: Any, wanted: set[int]) -> tuple[set[int], list[Any]]:  # noqa: ANN401
+    """Return what columns of a projection are made of, and by which expressions."""
+    columns = node.projectList()
+    found: set[int] = set()
+    by = []
+    for column in map(columns.apply, range(columns.size())):
+        number = column.exprId().id()
+        if number not in wanted:
+            continue
+        if _class_of(column) != "Alias":
+            found.add(number)
+            continue
+        if _class_of(column.child()) != "AttributeReference":
+            by.append(column.child())
+        found |= {each.exprId().id() for each in references(column)}
+    return found, by
+
+
+def _named(node: Any, wanted: set[int]) -> set[str]:  # noqa: ANN401 - an object of the JVM
+    """Return the names of columns, as far as they say what rows are."""
+    columns = node.output()
+    named = (columns.apply(number) for number in range(columns.size()))
+    return {each.name() for each in named if each.name() in _NOTED and each.exprId().id() in wanted}
+
+
+def _is_noted(column: Any) -> bool:  # noqa: ANN401 - an object of the JVM
+    metadata = column.metadata()
+    return bool(metadata.contains(IS_TABLE) or metadata.contains(RETRACTS))
+
+
+def _class_of(thing: Any) -> str:  # noqa: ANN401 - an object of the JVM
+    return str(thing.getClass().getSimpleName())

@@ -1,0 +1,134 @@
+"""What may be done to changes and to tables on their way to who takes them back.
+
+This file alone decides which steps leave nothing out that says that a row is gone. Changes name a
+row twice, with the same values: when it appears and when it is taken back. So a step may leave out
+rows, if it does the same to both: it goes by values, says the same whenever it is asked, and does
+not look at what tells the two apart. Of a table, the record that deletes a row has nothing but its
+key, and so rows can be chosen by the key alone; nor may two tables be put together, of which one
+would replace the rows of the other.
+
+A step that is not known here is refused: whoever adds one has to say why nothing gets lost in it.
+"""
+
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+
+from headwater.streams.kernel.errors import RetractionError
+from headwater.streams.kernel.ways import Origin, Way, is_steady, references, ways
+
+KEY_PART: Final = "headwater.key"
+"""What metadata says of a column of the primary key: which part it is."""
+
+_PASSING: Final = frozenset(
+    {
+        "CollectMetrics",
+        "EventTimeWatermark",
+        "Project",
+        "RebalancePartitions",
+        "Repartition",
+        "RepartitionByExpression",
+        "ResolvedHint",
+        "Sort",
+        "SubqueryAlias",
+        "View",
+    }
+)
+"""Steps that give each row that they are given, once."""
+
+_SPARKS_NAMES: Final = {
+    "Aggregate": "groupBy()",
+    "Deduplicate": "dropDuplicates() or distinct()",
+    "DeduplicateWithinWatermark": "dropDuplicatesWithinWatermark()",
+    "Distinct": "DISTINCT",
+    "Except": "exceptAll()",
+    "Expand": "unpivot()",
+    "Generate": "explode()",
+    "GlobalLimit": "limit()",
+    "Intersect": "intersect()",
+    "Join": "join() with rows of Spark",
+    "LocalLimit": "limit()",
+    "MapInArrow": "mapInArrow()",
+    "MapInPandas": "mapInPandas()",
+    "Sample": "sample()",
+    "Union": "union()",
+    "WithCTE": "WITH ... AS in SQL",
+}
+"""What people call steps that Spark has another name for."""
+
+_BEHIND: Final = "put it behind the aggregate or the join that takes these rows"
+
+
+def check_whole(frame: DataFrame, origin: Origin) -> None:
+    """Refuse rows of which some may be missing that say that others are gone.
+
+    Args:
+        frame: The rows.
+        origin: What they are where their way begins; what else was put to them may be anything.
+
+    Raises:
+        RetractionError: Some may be missing.
+    """
+    for way in ways(frame):
+        if way.origin is origin:
+            _check_way(frame, way)
+
+
+def _check_way(frame: DataFrame, way: Way) -> None:
+    is_table = way.origin is Origin.TABLE
+    for number, step in enumerate(way.steps):
+        name = step.node.nodeName()
+        if name == "Filter":
+            condition = step.node.condition()
+            if is_table:
+                _check_chosen_by_key(frame, condition)
+            else:
+                _check_chosen_alike(frame, way, condition, above=number + 1)
+        elif name == "Union" and not is_table:
+            continue
+        elif name not in _PASSING:
+            rows = "rows of a table are" if is_table else "rows that may be taken back are"
+            raise RetractionError(
+                f"{rows} given to {_SPARKS_NAMES.get(name, name)}: that a row is gone might get "
+                "lost in it",
+                hint=f'{_BEHIND}; to take every change for an event: drop("op")'
+                if is_table
+                else _BEHIND,
+            )
+
+
+def _check_chosen_by_key(frame: DataFrame, condition: Any) -> None:  # noqa: ANN401
+    """Refuse a condition on a table that goes by anything but the key."""
+    named = references(condition)
+    chosen_by = sorted({each.name() for each in named if not each.metadata().contains(KEY_PART)})
+    if not chosen_by and is_steady(frame, condition):
+        return
+    raise RetractionError(
+        f"rows of a table were chosen by {_told(chosen_by, condition)}: that a row is gone, "
+        "or does not fit any more, would go unnoticed",
+        hint="choose rows of what comes out, or by the primary key alone; an aggregate counts "
+        "some rows by hf.count(F.when(CONDITION, 1))",
+    )
+
+
+def _check_chosen_alike(frame: DataFrame, way: Way, condition: Any, above: int) -> None:  # noqa: ANN401
+    """Refuse a condition on changes that keeps a row and leaves out that it is taken back."""
+    told: set[str] = set()
+    by = [condition]
+    for column in references(condition):
+        made = way.made(column, above)
+        told |= made.of
+        by += made.by
+    if not told and all(is_steady(frame, each) for each in by):
+        return
+    raise RetractionError(
+        f"rows that may be taken back were chosen by {_told(sorted(told), condition)}: one could "
+        "be there, and that it is taken back could be left out",
+        hint="choose rows by their values alone, or of what comes out; for rows that are never "
+        "taken back, a window with late=hf.drop()",
+    )
+
+
+def _told(names: list[str], condition: Any) -> str:  # noqa: ANN401 - an object of the JVM
+    """Return what rows were chosen by: columns, or a condition that says now this and now that."""
+    return ", ".join(names) or f"what is not the same in every batch, {condition.sql():.60}"

@@ -1,0 +1,230 @@
+"""What may be done to changes and to tables in front of those who take rows back."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import headwater as hw
+from headwater import functions as hf
+from headwater.streams.joins.errors import JoinColumnError
+from headwater.streams.kernel.errors import RetractionError
+
+Change = Callable[[DataFrame], DataFrame]
+
+OPTIONS = {"kafka.bootstrap.servers": "localhost:1"}
+
+
+def source(spark: SparkSession, schema: str) -> DataFrame:
+    reader = spark.readStream.format("headwater").options(**OPTIONS).option("subscribe", "rows")
+    return reader.load().transform(hf.json(schema))
+
+
+@pytest.fixture(scope="module")
+def changes(spark: SparkSession) -> DataFrame:
+    """How often a user came, and all that they paid."""
+    rows = source(spark, "user long, paid long")
+    return rows.transform(hf.aggregate(by=["user"], n=hf.count(), paid=hf.sum("paid")))
+
+
+@pytest.fixture(scope="module")
+def corrected(spark: SparkSession) -> DataFrame:
+    """Windows of which some are taken back."""
+    rows = source(spark, "user long, at timestamp").transform(hf.watermark("at", "1 second"))
+    late = hf.correct("1 hour")
+    return rows.transform(hf.window("at", "1 minute", by=["user"], late=late, n=hf.count()))
+
+
+@pytest.fixture(scope="module")
+def table(spark: SparkSession) -> DataFrame:
+    """Users."""
+    schema = "user long, country string, tags array<string>"
+    return hw.table(spark, "users", schema=schema, key="user", options=OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def visits(spark: SparkSession) -> DataFrame:
+    return source(spark, "user long, page string")
+
+
+def again(rows: DataFrame) -> DataFrame:
+    return rows.transform(hf.aggregate(n=hf.count()))
+
+
+def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return batches
+
+
+def static(rows: DataFrame, columns: str) -> DataFrame:
+    return rows.sparkSession.createDataFrame([], columns)
+
+
+def with_sql(rows: DataFrame, query: str) -> DataFrame:
+    rows.createOrReplaceTempView("given")
+    return rows.sparkSession.sql(query)
+
+
+LOSING: dict[str, tuple[Change, str]] = {
+    "mapInArrow": (lambda rows: rows.mapInArrow(same, rows.schema), "mapInArrow"),
+    "mapInPandas": (lambda rows: rows.mapInPandas(same, rows.schema), "mapInPandas"),
+    "dropDuplicates": (lambda rows: rows.dropDuplicates(["user"]), "dropDuplicates"),
+    "distinct": (lambda rows: rows.distinct(), "distinct"),
+    "sample": (lambda rows: rows.sample(0.5), "sample"),
+    "limit": (lambda rows: rows.limit(3), "limit"),
+    "explode": (lambda rows: rows.withColumn("x", F.explode(F.array("user"))), "explode"),
+    "join": (lambda rows: rows.join(static(rows, "user long"), "user"), "join"),
+    "semi join": (lambda rows: rows.join(static(rows, "user long"), "user", "left_semi"), "join"),
+    "with": (
+        lambda rows: with_sql(rows, "WITH a AS (SELECT * FROM given) SELECT * FROM a"),
+        "WITH",
+    ),
+    "random": (lambda rows: rows.where(F.rand() < 0.5), "rand("),
+    "today": (lambda rows: rows.where("user > day(current_date())"), "current_date"),
+    "subquery": (lambda rows: rows.where("user IN (SELECT 1)"), "IN"),
+}
+
+
+@pytest.mark.parametrize("step, name", LOSING.values(), ids=LOSING)
+@pytest.mark.parametrize("given", ["changes", "corrected", "table"])
+def test_a_step_that_may_leave_out_that_a_row_is_gone_is_refused(
+    request: pytest.FixtureRequest, given: str, step: Change, name: str
+) -> None:
+    rows = step(request.getfixturevalue(given))
+    with pytest.raises(RetractionError) as raised:
+        again(rows)
+    assert name in raised.value.message
+    assert len(raised.value.message) < 250
+    assert raised.value.hint
+
+
+ONE_OF_TWO: dict[str, tuple[Change, str]] = {
+    "op": (lambda rows: rows.where("op = 'insert'"), "op"),
+    "version": (lambda rows: rows.where("version = 0"), "version"),
+    "hidden": (lambda rows: rows.where("__hw.partition = 0"), "__hw"),
+    "made of op": (
+        lambda rows: rows.withColumn("new", F.col("op") == "insert").where("new"),
+        "op",
+    ),
+    "op and a value": (lambda rows: rows.where("n > 1 AND op = 'insert'"), "op"),
+    "version in a view": (
+        lambda rows: with_sql(rows, "SELECT * FROM given WHERE version < 1"),
+        "version",
+    ),
+    "in front of a new name": (
+        lambda rows: (
+            rows.where("op = 'insert'")
+            .withColumnRenamed("__hw", "h")
+            .withColumnRenamed("h", "__hw")
+        ),
+        "op",
+    ),
+    "in one side of a union": (lambda rows: rows.union(rows.where("version < 1")), "version"),
+    "behind a union": (lambda rows: rows.union(rows).where("op = 'insert'"), "op"),
+    "a random column": (
+        lambda rows: rows.withColumn("r", F.rand()).where("r < 0.5"),
+        "not the same in every batch",
+    ),
+}
+
+
+@pytest.mark.parametrize("step, name", ONE_OF_TWO.values(), ids=ONE_OF_TWO)
+@pytest.mark.parametrize("given", ["changes", "corrected"])
+def test_what_appears_is_not_chosen_without_what_is_taken_back(
+    request: pytest.FixtureRequest, given: str, step: Change, name: str
+) -> None:
+    rows = step(request.getfixturevalue(given))
+    with pytest.raises(RetractionError, match="were chosen by") as raised:
+        again(rows)
+    assert name in raised.value.message
+    assert raised.value.hint
+
+
+KEEPING: dict[str, Change] = {
+    "nothing": lambda rows: rows,
+    "by a value": lambda rows: rows.where("n > 1"),
+    "by the key": lambda rows: rows.where("user % 2 = 0"),
+    "by a column made of values": lambda rows: rows.withColumn("m", F.expr("n * 2")).where("m > 3"),
+    "by what has a value": lambda rows: rows.na.drop(subset=["n"]),
+    "a view": lambda rows: with_sql(rows, "SELECT *, n + 1 AS m FROM given WHERE n > 1"),
+    "spread": lambda rows: rows.repartition(3).coalesce(1).repartition("user").alias("a"),
+    "observed": lambda rows: rows.observe("seen", F.count(F.lit(1))),
+    "put together": lambda rows: rows.union(rows.where("n > 1")),
+    "put together with what is missing": lambda rows: rows.unionByName(
+        rows.drop("n").where("user = 1"), allowMissingColumns=True
+    ),
+}
+
+
+@pytest.mark.parametrize("step", KEEPING.values(), ids=KEEPING)
+@pytest.mark.parametrize("given", ["changes", "corrected"])
+def test_what_treats_both_alike_may_stand_in_front(
+    request: pytest.FixtureRequest, given: str, step: Change
+) -> None:
+    rows = step(request.getfixturevalue(given))
+    assert "total" in rows.transform(hf.aggregate(total=hf.sum("n"))).columns
+
+
+def test_of_changes_put_together_all_have_to_say_which_are_taken_back(changes: DataFrame) -> None:
+    rows = changes.unionByName(changes.drop("op"), allowMissingColumns=True)
+    with pytest.raises(RetractionError, match="their column 'op' was dropped"):
+        again(rows)
+
+
+def test_what_an_aggregate_gives_may_be_chosen_of_a_table(table: DataFrame) -> None:
+    for by in ("user > 7", "user IS NOT NULL"):
+        chosen = table.select("user", "country", "op", "topic", "partition", "offset").where(by)
+        counted = chosen.repartition(2).transform(hf.aggregate(by=["country"], n=hf.count()))
+        assert "groups" in counted.where("n > 3").transform(hf.aggregate(groups=hf.count())).columns
+
+
+OF_TABLES: dict[str, tuple[Change, str]] = {
+    "by a column": (lambda rows: rows.where("country = 'DE'"), "chosen by country"),
+    "by what is deleted": (lambda rows: rows.where("op = 'upsert'"), "chosen by op"),
+    "by a part of a struct": (
+        lambda rows: rows.select(F.struct("*").alias("s")).where("s.country = 'DE'").select("s.*"),
+        "chosen by s",
+    ),
+    "union": (lambda rows: rows.union(rows), r"union\(\)"),
+    "union with another kind": (
+        lambda rows: (
+            rows.drop("op").withColumn("op", F.lit("upsert")).union(rows.where("user = 1"))
+        ),
+        r"union\(\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("step, words", OF_TABLES.values(), ids=OF_TABLES)
+@pytest.mark.parametrize("ask", ["aggregate", "join_latest"])
+def test_a_table_is_given_whole(
+    table: DataFrame, visits: DataFrame, step: Change, words: str, ask: str
+) -> None:
+    rows = step(table)
+    asked: dict[str, Callable[[], Any]] = {
+        "aggregate": lambda: again(rows),
+        "join_latest": lambda: visits.transform(hf.join_latest(rows, on="user")),
+    }
+    with pytest.raises(RetractionError, match=words) as raised:
+        asked[ask]()
+    assert raised.value.hint
+
+
+def test_every_change_of_a_table_may_be_taken_for_an_event(table: DataFrame) -> None:
+    rows = table.drop("op").where("country = 'DE'").withColumn("tag", F.explode("tags"))
+    assert "n" in again(rows).columns
+
+
+def test_changes_that_were_put_together_have_no_key_that_is_known(table: DataFrame) -> None:
+    joined = table.drop("tags").transform(
+        hf.join_tables(
+            table.selectExpr("user AS other", "country", "op", "topic", "partition", "offset"),
+            on="country",
+        )
+    )
+    likes = joined.selectExpr("user AS liked", "other AS by", "country", "op", "version", "__hw")
+    assert "liked" in joined.transform(hf.join_tables(likes, on="country")).columns
+    with pytest.raises(JoinColumnError, match="tell the rows of the right side apart"):
+        joined.transform(hf.join_tables(likes.union(likes), on="country"))
