@@ -228,3 +228,78 @@ def test_changes_that_were_put_together_have_no_key_that_is_known(table: DataFra
     assert "liked" in joined.transform(hf.join_tables(likes, on="country")).columns
     with pytest.raises(JoinColumnError, match="tell the rows of the right side apart"):
         joined.transform(hf.join_tables(likes.union(likes), on="country"))
+
+
+# --- what Spark counts itself ---------------------------------------------------------------------
+
+
+def timed(rows: DataFrame) -> DataFrame:
+    return rows.withColumn("seen", F.current_timestamp()).withWatermark("seen", "1 second")
+
+
+COUNTED: dict[str, tuple[Change, str]] = {
+    "an aggregate": (lambda rows: rows.groupBy("user").count(), r"groupBy\(\)"),
+    "an aggregate by the key, without op": (
+        lambda rows: rows.drop("op").groupBy("user").agg(F.sum("n")),
+        r"groupBy\(\)",
+    ),
+    "windows": (
+        lambda rows: timed(rows).groupBy(F.window("seen", "1 minute")).count(),
+        r"groupBy\(\)",
+    ),
+    "duplicates": (lambda rows: rows.dropDuplicates(["user", "n"]), r"dropDuplicates\(\)"),
+    "duplicates for a while": (
+        lambda rows: timed(rows).dropDuplicatesWithinWatermark(["user"]),
+        "WithinWatermark",
+    ),
+    "a join": (
+        lambda rows: rows.join(
+            source(rows.sparkSession, "user long, page string").select("user", "page"), "user"
+        ),
+        r"join\(\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("step, words", COUNTED.values(), ids=COUNTED)
+@pytest.mark.parametrize("given", ["changes", "corrected"])
+def test_a_pipeline_in_which_spark_counts_what_is_taken_back_is_refused(
+    request: pytest.FixtureRequest, given: str, step: Change, words: str
+) -> None:
+    rows = step(request.getfixturevalue(given))
+    with pytest.raises(RetractionError, match=words) as raised:
+        hw.pipeline("counted", rows)
+    assert "hf.aggregate" in raised.value.hint
+
+
+def test_nor_does_spark_count_the_changes_of_a_table(table: DataFrame) -> None:
+    with pytest.raises(RetractionError, match=r"groupBy\(\)"):
+        hw.pipeline("counted", table.groupBy("country").count())
+    for events in (
+        table.drop("op").groupBy("country").count(),
+        table.groupBy("op").count(),
+        table.dropDuplicates(["partition", "offset"]),
+    ):
+        hw.pipeline("counted", events)
+
+
+SEEN: dict[str, Change] = {
+    "changes": lambda rows: rows,
+    "some of them": lambda rows: rows.where("op = 'insert'").drop("__hw"),
+    "with names": lambda rows: rows.join(static(rows, "user long, name string"), "user"),
+    "the difference": lambda rows: rows.groupBy("user").agg(
+        F.sum(F.when(F.col("op") == "insert", 1).otherwise(-1))
+    ),
+    "how many of each": lambda rows: rows.groupBy(F.col("op").alias("kind")).count(),
+}
+
+
+@pytest.mark.parametrize("step", SEEN.values(), ids=SEEN)
+def test_a_pipeline_that_gives_what_is_taken_back_is_not(changes: DataFrame, step: Change) -> None:
+    hw.pipeline("seen", step(changes))
+
+
+def test_spark_may_count_what_is_final(spark: SparkSession) -> None:
+    rows = source(spark, "user long, at timestamp").transform(hf.watermark("at", "1 second"))
+    windows = rows.transform(hf.window("at", "1 minute", by=["user"], n=hf.count()))
+    hw.pipeline("final", windows.groupBy("user").agg(F.max("n")))

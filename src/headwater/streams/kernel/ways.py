@@ -76,7 +76,7 @@ class Way(NamedTuple):
 
         Args:
             column: The column, as the plan has it.
-            above: How many of the steps are behind the column.
+            above: In front of how many of the steps it is there.
         """
         wanted, by = {column.exprId().id()}, []
         for node, number in self.steps[above:]:
@@ -95,13 +95,19 @@ class Way(NamedTuple):
         begun = _named(self.begin, wanted)
         return Made(frozenset(begun), tuple(by))
 
-    def kept(self, name: str) -> list[str]:
-        """Return under which names `op`, `version` or the hidden column is there as it was."""
-        columns = (self.steps[0].node if self.steps else self.begin).output()
+    def kept(self, name: str, above: int = 0) -> list[str]:
+        """Return under which names `op`, `version` or the hidden column is there as it was.
+
+        Args:
+            name: What it was called.
+            above: In front of how many of the steps that is asked.
+        """
+        nodes = [*(step.node for step in self.steps), self.begin]
+        columns = nodes[above].output()
         found = []
         for column in map(columns.apply, range(columns.size())):
             if column.name() == name or _is_noted(column):
-                of, by = self.made(column)
+                of, by = self.made(column, above)
                 if of == {name} and not by:
                     found.append(column.name())
         return found

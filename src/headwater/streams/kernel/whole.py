@@ -8,6 +8,9 @@ key, and so rows can be chosen by the key alone; nor may two tables be put toget
 would replace the rows of the other.
 
 A step that is not known here is refused: whoever adds one has to say why nothing gets lost in it.
+
+In front of a topic, rows may be left out: whoever reads it sees what. But what Spark counts itself,
+it counts twice where a row is taken back, and that cannot be seen any more.
 """
 
 from typing import Any, Final
@@ -15,7 +18,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame
 
 from headwater.streams.kernel.errors import RetractionError
-from headwater.streams.kernel.ways import Origin, Way, is_steady, references, ways
+from headwater.streams.kernel.ways import OP, Origin, Way, is_steady, references, ways
 
 KEY_PART: Final = "headwater.key"
 """What metadata says of a column of the primary key: which part it is."""
@@ -46,7 +49,7 @@ _SPARKS_NAMES: Final = {
     "Generate": "explode()",
     "GlobalLimit": "limit()",
     "Intersect": "intersect()",
-    "Join": "join() with rows of Spark",
+    "Join": "join()",
     "LocalLimit": "limit()",
     "MapInArrow": "mapInArrow()",
     "MapInPandas": "mapInPandas()",
@@ -55,6 +58,11 @@ _SPARKS_NAMES: Final = {
     "WithCTE": "WITH ... AS in SQL",
 }
 """What people call steps that Spark has another name for."""
+
+_REMEMBERING: Final = frozenset(
+    {"Deduplicate", "DeduplicateWithinWatermark", "Distinct", "Except", "Intersect"}
+)
+"""Steps of Spark that remember rows, and forget none that is taken back."""
 
 _BEHIND: Final = "put it behind the aggregate or the join that takes these rows"
 
@@ -72,6 +80,44 @@ def check_whole(frame: DataFrame, origin: Origin) -> None:
     for way in ways(frame):
         if way.origin is origin:
             _check_way(frame, way)
+
+
+def check_counted(frame: DataFrame) -> None:
+    """Refuse what Spark counts or remembers of rows that may be gone by then.
+
+    An aggregate may go by `op`: then it says itself what becomes of rows that are taken back.
+
+    Raises:
+        RetractionError: It does so.
+    """
+    for way in ways(frame):
+        for number, step in enumerate(way.steps):
+            name = step.node.nodeName()
+            if way.origin is Origin.CHANGES and (name in _REMEMBERING or _joins_streams(step.node)):
+                is_counted = True
+            elif way.origin is not Origin.FINAL and name == "Aggregate":
+                goes_by_op = any(
+                    OP in way.made(each, number + 1).of for each in references(step.node)
+                )
+                # Whoever drops the `op` of a table takes its changes for events.
+                is_given_op = way.origin is Origin.CHANGES or bool(way.kept(OP, number + 1))
+                is_counted = is_given_op and not goes_by_op
+            else:
+                continue
+            if is_counted:
+                called = _SPARKS_NAMES.get(name, name)
+                raise RetractionError(
+                    f"Spark's own {called} is given rows that may be gone later, and would count "
+                    "them all the same",
+                    hint="use hf.aggregate, hf.top, hf.join_latest or hf.join_tables, which take "
+                    "changes and tables; or write the rows to a topic, and read that",
+                )
+
+
+def _joins_streams(node: Any) -> bool:  # noqa: ANN401 - an object of the JVM
+    children = node.children()
+    sides = [children.apply(number) for number in range(children.size())]
+    return node.nodeName() == "Join" and all(side.isStreaming() for side in sides)
 
 
 def _check_way(frame: DataFrame, way: Way) -> None:

@@ -105,6 +105,7 @@ def pipeline(name: str, frame: "DataFrame", *, mode: str | None = None) -> "Pipe
     Raises:
         DefinitionError: The name will not do, is taken in this file, the frame does not stream, or
             there is no such mode.
+        RetractionError: Spark itself counts rows that may be taken back.
     """
     if not frame.isStreaming:
         raise DefinitionError(
@@ -122,6 +123,10 @@ def pipeline(name: str, frame: "DataFrame", *, mode: str | None = None) -> "Pipe
             f"pipeline {name!r}: there is no mode {mode!r}",
             hint='use mode="append" or mode="update", or leave it out',
         )
+    from headwater.streams.kernel.whole import check_counted  # noqa: PLC0415 - it compiles loops
+
+    with hints_shown():
+        check_counted(frame)
     return Pipeline(check_name(name), frame, mode)
 
 
