@@ -369,6 +369,37 @@ def test_a_truncated_table_ends_the_query_by_name(
     assert "NOT_A_ROW: Debezium's op is t" in (maybe_error(query, WITHIN_S) or "")
 
 
+def test_a_key_that_is_no_text_deletes_nothing_silently(
+    spark: SparkSession, near: Broker, tmp_path: Path
+) -> None:
+    plain, dead = near.topic("plain"), near.topic("dead")
+    near.send(plain, [(b"a", b'{"name": "a", "n": 1}')])
+    keys = [b'{"user_name":"a"}', b'{"NAME":"a"}', b'["a"]', b"\x00\x00\x00\x00\x01\x02a"]
+    near.send(plain, [(key, None) for key in keys])
+    table = hw.table(
+        spark,
+        plain,
+        schema="name string, n int",
+        key="name",
+        dead_letters=dead,
+        options=options(near),
+    )
+    query = (
+        hf.with_dead_letters(table.transform(hf.to_json("op")), topic=near.topic("out"))
+        .writeStream.format("headwater")
+        .option("kafka.bootstrap.servers", near.bootstrap)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert maybe_error(query, WITHIN_S) is None
+    letters = near.read(dead)
+    assert [letter.key() for letter in letters] == keys
+    errors = [str(dict(letter.headers() or [])["x-error"]) for letter in letters]
+    assert all("its key does not say which: name" in error for error in errors)
+    assert ["schema registry" in error for error in errors] == [False, False, False, True]
+
+
 def test_a_join_that_ends_gives_its_last_rows(
     spark: SparkSession, near: Broker, tmp_path: Path
 ) -> None:

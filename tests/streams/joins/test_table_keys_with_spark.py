@@ -1,6 +1,7 @@
 """Keys of records, by whoever wrote them: each names the row that it deletes."""
 
 import json
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from headwater import functions as hf
-from headwater.streams.joins.table_keys import named_by
+from headwater.streams.joins.table_keys import hint_of, named_by
 from tests import peers
 
 TEXT = "id string"
@@ -47,19 +48,21 @@ def read_of(rows: DataFrame, schema: str) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in rows.select(*(c.alias(n) for n, c in named.items())).collect()]
 
 
-def is_json(text: str) -> bool:
-    """Tell whether a plain text would be something else as JSON: a text, or an object with `id`."""
+def is_other(text: str) -> bool:
+    """Tell whether a text would be something else as JSON, or has what no plain text has."""
+    if any(unicodedata.category(letter) == "Cc" for letter in text):
+        return True
     try:
         found = json.loads(text)
     except ValueError:
         return False
-    return isinstance(found, str) or (isinstance(found, dict) and "id" in found)
+    return isinstance(found, str | dict | list)
 
 
 @given(some_texts)
 @settings(max_examples=8, deadline=None)
 def test_of_a_plain_producer(spark: SparkSession, listed: list[str]) -> None:
-    written = [text for text in listed if not is_json(text)]
+    written = [text for text in listed if not is_other(text)]
     assume(written)
     assert read(spark, TEXT, [text.encode() for text in written]) == [(text,) for text in written]
 
@@ -112,7 +115,20 @@ def test_of_kafka_connect(
         (TEXT, '"a" or "b"', '"a" or "b"'),
         (TEXT, '"a","id":"b"', '"a","id":"b"'),
         (TEXT, '{"id": "a"} and more', '{"id": "a"} and more'),
-        (TEXT, '{"other": "a"}', '{"other": "a"}'),
+        (TEXT, '{"other": "a"}', None),
+        (TEXT, '{"ID": "a"}', None),
+        (TEXT, ' {"other": "a"}\n', None),
+        (TEXT, "{}", None),
+        (TEXT, '["a"]', None),
+        (TEXT, "[]", None),
+        (TEXT, "[a] b [c]", "[a] b [c]"),
+        (TEXT, "{3f2504e0-4f89}", "{3f2504e0-4f89}"),
+        (TEXT, "a\tb", None),
+        (TEXT, "a\x7f", None),
+        (TEXT, "a\x85", None),
+        (TEXT, "\x00\x00\x00\x00\x01\x06ghi", None),
+        (TEXT, "größer ✓", "größer ✓"),
+        (NUMBER, "\x00\x00\x00\x00\x017", None),
         (TEXT, '{"schema": {"type": "string"}, "payload": "a"}', "a"),
         (TEXT, '{"schema": {"type": "struct"}, "payload": {"id": "a"}}', "a"),
         (NUMBER, "7", 7),
@@ -147,6 +163,19 @@ def test_a_value_is_read_as_in_a_row(
 def test_a_key_that_is_missing_names_nothing(spark: SparkSession) -> None:
     assert read(spark, TEXT, [None]) == [(None,)]
     assert read(spark, BOTH, [b'{"id": "a"}', b"a"]) == [(None, "a"), (None, None)]
+
+
+def test_bytes_that_are_no_text_name_no_text(spark: SparkSession) -> None:
+    assert read(spark, TEXT, [b"\xff\xfe", b"a\xc3"]) == [(None,), (None,)]
+
+
+def test_a_key_with_a_frame_has_a_hint_of_its_own(spark: SparkSession) -> None:
+    rows = spark.createDataFrame(
+        [(bytearray(b"\x00\x00\x00\x00\x01a"),), (bytearray(b"{}"),)], "k binary"
+    )
+    framed, other = (row[0] for row in rows.select(hint_of(F.col("k"))).collect())
+    assert "schema registry" in framed
+    assert not other
 
 
 def test_bytes_that_are_no_text_stay_what_they_are(spark: SparkSession) -> None:

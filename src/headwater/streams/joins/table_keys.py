@@ -11,6 +11,10 @@ and the first that fits counts, a key is
 
 So a plain text that is a JSON string, quotes and all, is taken for one. A plain text cannot say
 that it is none, and Kafka Connect writes every text in quotes.
+
+Any bytes could be a text. So that a key of another form deletes no row that is called like its
+bytes, which there never is, a plain text is valid UTF-8 without control characters, and no JSON
+object or array: such a one has other columns, or other names for them.
 """
 
 import json
@@ -29,6 +33,13 @@ _STRING: Final = rf'\A"[^"\\\x00-\x1f]*+(?:{_ESCAPED}[^"\\\x00-\x1f]*+)*+"\z'
 
 _WORD: Final = r'\A[^\s,:"\[\]{}]+\z'
 """Whatever other JSON value is no array and no object: a number, `true` or `false`."""
+
+_CONTROL: Final = r"\p{Cc}"
+_MAYBE_OBJECT: Final = r"\A\s*\{.*\}\s*\z"
+_MAYBE_ARRAY: Final = r"\A\s*\[.*\]\s*\z"
+"""As JSON objects and arrays begin and end; Spark itself reads no further than to the first end."""
+
+_FRAMED: Final = b"\x00"
 
 _SCHEMA: Final = "schema"
 _PAYLOAD: Final = "payload"
@@ -63,9 +74,27 @@ def named_by(key: Column, columns: Sequence[StructField]) -> dict[str, Column]:
             named[only.name],
             F.when(is_value, value[_PAYLOAD]),
             _as_json(text, only),
-            key if isinstance(only.dataType, BinaryType) else text.try_cast(only.dataType),
+            key
+            if isinstance(only.dataType, BinaryType)
+            else F.when(_is_plain(text), text.try_cast(only.dataType)),
         )
     return named
+
+
+def hint_of(key: Column) -> Column:
+    """Return what to do about a key that does not say which row, as far as its bytes show it."""
+    framed = (
+        ": the key begins with a byte 0, as a schema registry frames it; write keys as JSON or as "
+        "plain text, with a StringConverter or a JsonConverter"
+    )
+    return F.when(F.startswith(key, F.lit(_FRAMED)), F.lit(framed)).otherwise(F.lit(""))
+
+
+def _is_plain(text: Column) -> Column:
+    """Return whether the text of a key can be the only value, and nothing but that."""
+    is_object = F.rlike(text, F.lit(_MAYBE_OBJECT)) & F.json_object_keys(text).isNotNull()
+    is_array = F.rlike(text, F.lit(_MAYBE_ARRAY)) & F.json_array_length(text).isNotNull()
+    return F.is_valid_utf8(text) & ~F.rlike(text, F.lit(_CONTROL)) & ~is_object & ~is_array
 
 
 def _as_json(text: Column, only: StructField) -> Column:

@@ -29,7 +29,7 @@ from headwater.streams.formats.json import json
 from headwater.streams.formats.letters import MISSING_FIELD
 from headwater.streams.formats.types import quoted
 from headwater.streams.joins.errors import TableError
-from headwater.streams.joins.table_keys import named_by
+from headwater.streams.joins.table_keys import hint_of, named_by
 from headwater.streams.kernel.changes import key_metadata, table_op
 from headwater.streams.kernel.operator import TIME
 from headwater.streams.kernel.packing import REACH
@@ -297,7 +297,10 @@ def _attempt(wanted: _Table, frame: DataFrame) -> DataFrame:
         missing = F.col(DECODED)[name].isNull()
         why = F.when(
             F.col(DECODED)[_IS_DELETE],
-            F.lit(f"{MISSING_FIELD}: it deletes a row, but its key does not say which: {name}"),
+            F.concat(
+                F.lit(f"{MISSING_FIELD}: it deletes a row, but its key does not say which: {name}"),
+                hint_of(F.col("key")),
+            ),
         ).otherwise(F.lit(f"{MISSING_FIELD}: the key column {name}"))
         error = F.coalesce(error, F.when(missing, why))
     made = F.struct(*fields, F.coalesce(is_delete, F.lit(False)).alias(_IS_DELETE))
