@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from headwater.streams.joins.errors import JoinOptionError
 from headwater.streams.joins.latest import LatestJoin
 from headwater.streams.joins.rows import LEFT, RIGHT
+from headwater.streams.kernel.errors import RetractionError
 from tests.streams.joins.histories import VALUES, Batch, Event, histories, played, standing
 
 visit, profile = (partial(Event, side) for side in (LEFT, RIGHT))
@@ -78,6 +79,30 @@ def test_changes_of_one_batch_may_come_in_any_order(
     rows, _ = played(LatestJoin(VALUES, VALUES, kind="left", changes=True), batches)
 
     assert [row.values[3] for row in rows] == expected
+
+
+def taken_back(event: Event, number: int) -> Event:
+    return event._replace(weight=-1, number=number)
+
+
+ONE, OTHER = profile("a", None, 1, 1), profile("a", None, 2, 2)
+
+
+@pytest.mark.parametrize(
+    "batches, words",
+    [
+        ([[ONE, OTHER]], "2 rows of the table stand under one key"),
+        ([[ONE], [OTHER]], "2 rows of the table stand under one key"),
+        ([[ONE], [taken_back(ONE, 2), OTHER, profile("a", None, 3, 3)]], "2 rows"),
+        ([[taken_back(ONE, 1)]], "taken back that is not there"),
+        ([[ONE], [taken_back(ONE, 2), taken_back(OTHER, 3)]], "taken back that is not there"),
+    ],
+)
+def test_changes_have_one_row_under_a_key(batches: list[list[Event]], words: str) -> None:
+    operator = LatestJoin(VALUES, VALUES, kind="left", changes=True)
+    with pytest.raises(RetractionError, match=words) as raised:
+        played(operator, [Batch(tuple(events), None) for events in batches])
+    assert raised.value.hint
 
 
 def test_a_visit_sees_the_profile_as_it_is_when_the_visit_comes() -> None:

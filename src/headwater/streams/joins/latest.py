@@ -9,8 +9,10 @@ offsets; a row with weight -1 deletes, whatever its values. An operator's is cha
 of one row have no order within a batch: one bucket may take back what another replaces. So there a
 row that appears stands, and a key is empty only if its row is taken back and none appears.
 
-Its key is the join key; a table that has several rows under a join key is joined by `tables`. Rows
-with a null in their key belong to nothing.
+Its key is the join key; a table that has several rows under a join key is joined by `tables`. Of
+changes that is known when they come: what appears less what is taken back is what stands there, and
+more than one row is an error, of which the one that counts would be found by chance. Rows with a
+null in their key belong to nothing.
 """
 
 from collections.abc import Sequence
@@ -29,7 +31,9 @@ from headwater.streams.joins.rows import (
     taken,
     weights_of,
 )
-from headwater.streams.kernel.grouping import group
+from headwater.streams.kernel.arrays import Int64s
+from headwater.streams.kernel.errors import RetractionError
+from headwater.streams.kernel.grouping import Groups, group
 from headwater.streams.kernel.operator import KEY, Step, Time
 from headwater.streams.kernel.state import State
 from headwater.streams.kernel.table import Table
@@ -49,7 +53,8 @@ class LatestJoin:
             left: The values of the stream.
             right: The values of the table.
             kind: inner or left.
-            changes: Whether the table comes as changes, and not as upserts in their order.
+            changes: Whether the table comes as changes that take rows back, and not as upserts in
+                their order.
         """
         check_kind(kind, ("inner", "left"))
         self.inputs = (left, right)
@@ -77,6 +82,8 @@ class LatestJoin:
             weights = weights_of(inputs[1])[right.has_key]
             right = right.where(right.has_key)
             groups = group(right.keys)
+            if self._changes:
+                _check_single(table, right.keys, groups, weights)
             # Behind all that is taken back, where these are in no order.
             order = np.argsort(weights, kind="stable") if self._changes else np.arange(len(right))
             lasts = order[last_rows(groups.codes[order], len(groups.firsts))]
@@ -98,3 +105,26 @@ class LatestJoin:
             taken(found.rows, partners[rows]),
         )
         return Step(State({_TABLE: table}, {}), self._layout.assembled([part]))
+
+
+def _check_single(table: Table, keys: pa.BinaryArray, groups: Groups, weights: Int64s) -> None:
+    """Refuse changes behind which several rows stand under a key, or fewer than none.
+
+    Raises:
+        RetractionError: There are such keys.
+    """
+    counts = np.zeros(len(groups.firsts), np.int64)
+    np.add.at(counts, groups.codes, weights)
+    counts[table.find(keys.take(pa.array(groups.firsts))).codes] += 1
+    if (counts > 1).any():
+        raise RetractionError(
+            f"{counts.max()} rows of the table stand under one key of hf.join_latest, which can go "
+            "by one alone",
+            hint="give it one for each value of `on`, as hf.aggregate(by=...) and "
+            "hf.top(1, by=...) do; hf.join_tables takes several",
+        )
+    if (counts < 0).any():
+        raise RetractionError(
+            "a row of the table of hf.join_latest is taken back that is not there",
+            hint="give it changes of which no row was left out on the way",
+        )

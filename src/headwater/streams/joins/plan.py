@@ -33,7 +33,7 @@ from headwater.streams.joins.sides import (
 )
 from headwater.streams.joins.table_changes import table_changes
 from headwater.streams.kernel.buckets import DEFAULT_BUCKETS
-from headwater.streams.kernel.changes import Kind, check_versions
+from headwater.streams.kernel.changes import Kind, check_versions, may_retract
 from headwater.streams.kernel.errors import RetractionError
 from headwater.streams.kernel.keys import check_key_type
 from headwater.streams.kernel.operator import VERSION, value_name
@@ -182,6 +182,7 @@ def join_latest(
     Raises:
         JoinOptionError: There is no such kind of join.
         JoinColumnError: From the function: the columns do not fit.
+        RetractionError: From the query: changes have several rows for what is joined by.
     """
     with hints_shown():
         how = _kind(how, _STREAM_TABLE)
@@ -193,9 +194,8 @@ def join_latest(
             check_joined_by_key(both[1])
             left, right = (side.prepared(needs_time=False) for side in both)
             right = _without_clock(right, left)
-            operator = LatestJoin(
-                left.values, right.values, kind=how, changes=both[1].kind is Kind.CHANGES
-            )
+            changes = both[1].kind is Kind.CHANGES and may_retract(table)
+            operator = LatestJoin(left.values, right.values, kind=how, changes=changes)
             given = apply(operator, [left, right], buckets=buckets, names=_value_names(both))
             return result(given, both, times=both[0].times())
 
