@@ -1,6 +1,7 @@
 """What may be done to changes and to tables in front of those who take rows back."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,9 @@ from pyspark.sql import functions as F
 import headwater as hw
 from headwater import functions as hf
 from headwater.streams.joins.errors import JoinColumnError
+from headwater.streams.kernel.changes import Kind, kind_of
 from headwater.streams.kernel.errors import RetractionError
+from tests.streams.brokers import Broker
 
 Change = Callable[[DataFrame], DataFrame]
 
@@ -210,6 +213,78 @@ def test_a_table_is_given_whole(
     with pytest.raises(RetractionError, match=words) as raised:
         asked[ask]()
     assert raised.value.hint
+
+
+# --- plans that are cut off -----------------------------------------------------------------------
+
+
+def cut(rows: DataFrame) -> DataFrame:
+    """Give rows as `foreachBatch` does: as columns that come from nowhere."""
+    spark = rows.sparkSession
+    return spark.createDataFrame(spark.sparkContext.emptyRDD(), rows.schema)
+
+
+class All:
+    """Gives rows as they come."""
+
+    state = output = pa.schema([("user", pa.int64())])
+
+    def step(
+        self, state: pa.Table, rows: pa.Table, watermark_us: int | None
+    ) -> tuple[pa.Table, pa.Table]:
+        return state, rows
+
+
+def seen(rows: DataFrame, tmp_path: Path) -> list[str]:
+    """Return what each operator says of rows in `foreachBatch`."""
+    said = []
+
+    def ask(batch: DataFrame, _: int) -> None:
+        batch.collect()
+        for asked in (
+            hf.window("at", "1 minute", n=hf.count()),
+            hf.stateful(All(), by="user", columns=["user"]),
+            hf.aggregate(most=hf.max("n")),
+        ):
+            with pytest.raises(RetractionError) as raised:
+                batch.transform(asked)
+            said.append(raised.value.message)
+
+    query = rows.writeStream.foreachBatch(ask).option("checkpointLocation", str(tmp_path))
+    running = query.trigger(availableNow=True).start()
+    assert running.awaitTermination(60)
+    return said
+
+
+def test_a_batch_still_says_what_may_be_taken_back(
+    spark: SparkSession, near: Broker, tmp_path: Path
+) -> None:
+    topic = near.topic("visits")
+    near.send(topic, [(None, b'{"user": 1}')])
+    reader = spark.readStream.format("headwater").option("subscribe", topic)
+    reader = reader.option("kafka.bootstrap.servers", near.bootstrap)
+    rows = reader.option("startingOffsets", "earliest").load().transform(hf.json("user long"))
+    counted = rows.transform(hf.aggregate(by=["user"], buckets=1, n=hf.count()))
+    said = seen(counted, tmp_path)
+    assert said
+    assert all("taken back" in each for each in said)
+
+
+@pytest.mark.parametrize("given", ["changes", "corrected"])
+def test_rows_that_were_an_rdd_still_say_it(request: pytest.FixtureRequest, given: str) -> None:
+    rows = cut(request.getfixturevalue(given))
+    assert kind_of(rows.where("n > 1")) is Kind.CHANGES
+    with pytest.raises(RetractionError, match="were chosen by op"):
+        again(rows.where("op = 'insert'"))
+    with pytest.raises(RetractionError, match=r"hf\.window is given rows"):
+        rows.transform(hf.window("at", "1 minute", n=hf.count()))
+
+
+def test_so_do_those_of_a_table(table: DataFrame) -> None:
+    rows = cut(table)
+    assert kind_of(rows.where("user > 7")) is Kind.TABLE
+    with pytest.raises(RetractionError, match="chosen by country"):
+        kind_of(rows.where("country = 'DE'"))
 
 
 def test_every_change_of_a_table_may_be_taken_for_an_event(table: DataFrame) -> None:

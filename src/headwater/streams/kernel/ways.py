@@ -4,6 +4,9 @@ This file alone decides how a plan is asked for it: where it begins, which steps
 column is made of. What may stand on the way is for others to say. It begins where an operator says
 of its rows whether they may be taken back, or a table says what is deleted; who only passes such a
 column on, under whatever name, begins nothing. Plans are the JVM's: Spark Connect shows none.
+
+A batch of `foreachBatch`, and rows that were an RDD in between, have a plan that is cut off. Their
+columns still say what they are, so their way begins there.
 """
 
 from collections.abc import Iterator
@@ -153,6 +156,8 @@ def references(expression: Any) -> Iterator[Any]:  # noqa: ANN401 - an object of
 
 def _maybe_origin(node: Any) -> Origin | None:  # noqa: ANN401 - an object of the JVM
     """Return what a node makes of its rows; None if it makes nothing of them."""
+    if not node.children().size():
+        return _maybe_said(node)
     if node.nodeName() != "Project":
         return None
     columns = node.projectList()
@@ -167,6 +172,18 @@ def _maybe_origin(node: Any) -> Origin | None:  # noqa: ANN401 - an object of th
         elif metadata.contains(IS_TABLE) and _class_of(made) == "CaseWhen":
             return Origin.TABLE
     return None
+
+
+def _maybe_said(leaf: Any) -> Origin | None:  # noqa: ANN401 - an object of the JVM
+    """Return what rows are by their columns alone; None if these say nothing."""
+    columns = leaf.output()
+    said = [columns.apply(number).metadata() for number in range(columns.size())]
+    if any(each.contains(IS_TABLE) for each in said):
+        return Origin.TABLE
+    notes = [each.getBoolean(RETRACTS) for each in said if each.contains(RETRACTS)]
+    if not notes:
+        return None
+    return Origin.CHANGES if any(notes) else Origin.FINAL
 
 
 def _made_in(node: Any, wanted: set[int]) -> tuple[set[int], list[Any]]:  # noqa: ANN401
