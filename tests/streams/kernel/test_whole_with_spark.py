@@ -215,6 +215,28 @@ def test_a_table_is_given_whole(
     assert raised.value.hint
 
 
+RENAMED: dict[str, Change] = {
+    "renamed": lambda rows: rows.withColumnRenamed("op", "change"),
+    "in capitals": lambda rows: rows.withColumn("OP", F.col("op")),
+    "copied": lambda rows: rows.withColumn("change", F.col("op")).drop("op"),
+}
+
+
+@pytest.mark.parametrize("step", RENAMED.values(), ids=RENAMED)
+def test_a_table_does_not_become_events_by_another_name_for_what_is_deleted(
+    table: DataFrame, visits: DataFrame, step: Change
+) -> None:
+    rows = step(table)
+    name = "OP" if "OP" in rows.columns else "change"
+    for ask in (again, lambda rows: visits.transform(hf.join_latest(rows, on="user"))):
+        with pytest.raises(RetractionError, match=f"is called '{name}' here") as raised:
+            ask(rows)
+        assert f'drop("{name}")' in raised.value.hint
+    assert "n" in again(rows.drop(name)).columns
+    deleted = table.withColumn("is_gone", F.col("op") == "delete").drop("op")
+    assert "n" in again(deleted).columns
+
+
 # --- plans that are cut off -----------------------------------------------------------------------
 
 

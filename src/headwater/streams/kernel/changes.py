@@ -47,7 +47,7 @@ def kind_of(frame: DataFrame) -> Kind:
         RetractionError: They may be taken back, and do not say any more which of them are; or they
             are those of a table, and some that say that a row is gone may be missing.
     """
-    if OP in frame.columns and _is_table(frame):
+    if _is_table(frame):
         return Kind.TABLE
     if may_retract(frame):
         check_whole(frame, Origin.CHANGES)
@@ -68,15 +68,24 @@ def may_retract(frame: DataFrame) -> bool:
 
 
 def _is_table(frame: DataFrame) -> bool:
-    """Return whether rows with an `op` are those of a table.
+    """Return whether rows are those of a table.
 
     Raises:
-        RetractionError: They are, and their `op` was made anew, or some of them may be missing.
+        RetractionError: They are, and their `op` was made anew or has another name, or some of them
+            may be missing.
     """
-    if not hasattr(frame, "_jdf"):
-        return bool(frame.schema[OP].metadata.get(IS_TABLE))
     found = [way for way in ways(frame) if way.origin is Origin.TABLE]
-    if not found:
+    if hasattr(frame, "_jdf"):
+        names = {name for way in found for name in way.kept(OP)}
+    else:
+        names = {field.name for field in frame.schema if field.metadata.get(IS_TABLE)}
+    if OP not in frame.columns and names:
+        (name,) = sorted(names)[:1]
+        raise RetractionError(
+            f"the column {OP!r} of a table, which says what is deleted, is called {name!r} here",
+            hint=f'keep its name; to take every change for an event: drop("{name}")',
+        )
+    if OP not in frame.columns or not (found or names):
         return False
     check_whole(frame, Origin.TABLE)
     if not all(OP in way.kept(OP) for way in found):
