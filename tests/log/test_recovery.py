@@ -11,7 +11,7 @@ from headwater.base.errors import StorageError
 from headwater.base.record.batch import parse_header, write_crc
 from headwater.base.settings import TopicConfig
 from headwater.log.partition import PartitionLog
-from headwater.testing.memory_disk import MemoryDisk
+from headwater.testing.memory_disk import MemoryDisk, PowerCut
 from tests.log.helpers import (
     NOW_MS,
     SMALL,
@@ -436,6 +436,30 @@ def test_a_log_that_ends_before_its_start_goes_on_at_its_start(*, clean: bool) -
         for again in (found.after_kill(), found.after_power_cut(0, keep="nothing")):
             log = open_log(again, config=ONE_SEGMENT, log_start_offset=99)
             assert read_values(log) == [(99, b"next")]
+
+
+def test_the_start_of_such_a_log_may_be_cut_off_anywhere() -> None:
+    disk = MemoryDisk()
+    sent = make_batch(producer_id=7, producer_epoch=0, base_sequence=0)
+    log = filled(disk, config=SMALL)
+    append(log, bytearray(sent))
+    log.close()
+    disk = disk.after_power_cut(0, keep="nothing")
+    for number in range(1, 1_000):
+        interrupted = disk.after_kill()
+        interrupted.cut_power_at(number)
+        try:
+            open_log(interrupted, log_start_offset=99)
+        except PowerCut:
+            pass
+        else:
+            assert number > 10
+            break
+        for seed in range(5):
+            found = interrupted.after_power_cut(seed)
+            log = open_log(found, log_start_offset=99)
+            assert (log.log_start_offset, log.log_end_offset) == (99, 99)
+            assert append(log, bytearray(sent)).duplicate
 
 
 @pytest.mark.parametrize("clean", [True, False])

@@ -69,8 +69,8 @@ def restrict_data_directory(path: Path) -> None:
     """Restrict a data directory, unless it holds what is somebody else's."""
     if others_may_enter(path) and (found := strangers(each.name for each in path.iterdir())):
         logger.warning(
-            "other users can open %s, which also holds %s; it stays so: choose a directory of its "
-            "own with --data, or run chmod 700 on it",
+            "other users can open %s, which also holds %s; its mode was not changed: choose a "
+            "directory of its own with --data, or run chmod 700 on it",
             path,
             found[0],
         )

@@ -43,7 +43,9 @@ def make_directory(disk: Disk, path: str) -> None:
 
 
 def check_unshared(disk: Disk, data_directory: str) -> None:
-    """Refuse a directory that others use: it would be closed to them, or be open to them with us.
+    """Refuse a directory that others use.
+
+    Closing it would lock them out; leaving it open would show them our records.
 
     Raises:
         HeadwaterError: Other users can open it, it holds what is not ours, and we were never there.

@@ -20,10 +20,10 @@ Offsets may have gaps where compaction was at work, but beyond the recovery poin
 is not compacted a gap means that something is missing, so the log ends there: what is left is
 always a prefix of what was written.
 
-Index entries beyond, producers and epochs are made anew from the batches: producers from the
-newest good snapshot that is not ahead of the scan, or where there is none and older batches are
-gone, the newest that is not ahead of the log's end. Of the aborted transactions those are made anew
-whose marker is scanned. An index of them that was closed long ago and makes no sense is made anew
+Index entries beyond, producers and epochs are made anew from the batches. Producers come from the
+newest good snapshot at or before the start of the scan; if there is none and older batches were
+removed, from one up to the log's end. Of the aborted transactions those are made anew whose marker
+is scanned. An index of them that was closed long ago and makes no sense is made anew
 from all batches of its segment, whatever the last process said.
 """
 
@@ -142,7 +142,7 @@ def find_log(disk: Disk, directory: str, expected: Expected, *, clean: bool) -> 
         return nothing
     search = _Search(disk, directory, expected)
     if not search.segments:
-        return nothing
+        return search.begin_again() or nothing
     found = search.resume() if clean else None
     return found or search.recover()
 
@@ -356,19 +356,24 @@ class _Search:
         )
         self._scan(first, scan)
         log_end_offset = scan.next_offset
+        log_start_offset = self._expected.log_start_offset
+        if log_end_offset < log_start_offset:
+            known = self._snapshot_at(log_start_offset)
+            return self._begin_at_log_start(known or self._known_producers(scan))
         self._remove_snapshots_above(log_end_offset)
-        # What a bad snapshot promises to know must not count when batches are removed.
+        # Retention would otherwise take a damaged one for one that covers what it removes.
         self._newest_snapshot(log_end_offset)
-        producers = scan.producers
-        if self.segments[0].base_offset > 0 and not self._newest_snapshot(scan.producers_offset):
-            # A snapshot ahead of the scan may know producers whose batches are gone.
-            producers = self._replay(log_end_offset)
-        if log_end_offset < self._expected.log_start_offset:
-            return self._begin_at_log_start(producers)
         epochs.truncate_from(log_end_offset)
-        found = self._found(epochs, log_end_offset, producers)
+        found = self._found(epochs, log_end_offset, self._known_producers(scan))
         self._make_durable(first, epochs)
         return found
+
+    def _known_producers(self, scan: Scan) -> ProducerState:
+        """Return the producers as of the end of a scan."""
+        if self.segments[0].base_offset > 0 and not self._newest_snapshot(scan.producers_offset):
+            # A snapshot ahead of the scan may know producers whose batches are gone.
+            return self._replay(scan.next_offset)
+        return scan.producers
 
     def _begin_at_log_start(self, producers: ProducerState) -> Found:
         """Remove all that is left, which lies before the log start, and go on from there.
@@ -377,17 +382,31 @@ class _Search:
         records. Given out again, they would be hidden by the log start as last written down.
         """
         offset = self._expected.log_start_offset
+        # First of all, so that it is there if this start is killed before it has come to its end.
+        snapshot = Unsynced(self._disk)
+        snapshot.replace(self._path(offset_name(offset, SNAPSHOT)), producers.encode())
+        snapshot.add_names(self._directory)
+        snapshot.sync_all()
         self._remove_segments_from(0)
-        self._remove_snapshots_above(-1)
+        self._remove_snapshots_above(-1, but=offset)
+        self._snapshots = [offset]
         now_ms = self._expected.now_ms
         self.segments.append(Segment.create(self._disk, self._directory, offset, now_ms=now_ms))
-        snapshot = self._disk.open(self._path(offset_name(offset, SNAPSHOT)), create=True)
-        snapshot.append((producers.encode(),))
-        snapshot.close()
-        self._snapshots.append(offset)
         epochs = LeaderEpochs()
         self._make_durable(0, epochs)
         return self._found(epochs, offset, producers)
+
+    def begin_again(self) -> Found | None:
+        """Finish what an earlier start had begun to do; None if there was nothing."""
+        producers = self._snapshot_at(self._expected.log_start_offset)
+        return self._begin_at_log_start(producers) if producers is not None else None
+
+    def _snapshot_at(self, offset: int) -> ProducerState | None:
+        if offset not in self._snapshots:
+            return None
+        return ProducerState.decode(
+            read_file(self._disk, self._path(offset_name(offset, SNAPSHOT)))
+        )
 
     def _scan(self, first: int, scan: Scan) -> None:
         """Scan segment after segment, and cut where the good batches end."""
@@ -476,8 +495,8 @@ class _Search:
             self._report.removed_segments += 1
         del self.segments[at:]
 
-    def _remove_snapshots_above(self, log_end_offset: int) -> None:
-        for offset in [offset for offset in self._snapshots if offset > log_end_offset]:
+    def _remove_snapshots_above(self, log_end_offset: int, *, but: int = -1) -> None:
+        for offset in [each for each in self._snapshots if each > log_end_offset and each != but]:
             self._remove_snapshot(offset)
 
     def _remove_snapshot(self, offset: int) -> None:

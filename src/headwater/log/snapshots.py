@@ -1,8 +1,8 @@
 """The producer snapshots of a partition, as files.
 
-This file alone decides which snapshots exist: one per offset at which a segment was begun or the
-log was closed, the last three of them. Three, because one may be torn by a crash, and one may be
-ahead of what survives it.
+This file alone decides which snapshots exist: one per offset at which a segment was begun, the log
+was closed, or batches were removed that no snapshot covered; the last three of them. Three, because
+one may be torn by a crash, and one may be ahead of what survives it.
 
 While its batches are there, a snapshot is a shortcut: without it the producers are made anew from
 the batches. So a disk too full to take one is no failure. Before batches are removed a snapshot has
@@ -40,13 +40,14 @@ class Log(Protocol):
 class Snapshots:
     """Snapshot files by offset."""
 
-    __slots__ = ("_directory", "_disk", "_offsets")
+    __slots__ = ("_directory", "_disk", "_is_warned", "_offsets")
 
     def __init__(self, disk: Disk, directory: str, offsets: list[int]) -> None:
         """Take the offsets that were found, growing."""
         self._disk = disk
         self._directory = directory
         self._offsets = offsets
+        self._is_warned = False
 
     def save(self, offset: int, producers: ProducerState, unsynced: Unsynced) -> None:
         """Write the producers down as of an offset; the file joins the next commit.
@@ -88,12 +89,16 @@ class Snapshots:
             return
         self.save(log.log_end_offset, log.producers, unsynced)
         if not self._knows(first_offset):
-            _log.warning(
-                "%s: there is no room to write down which producers are known; if this process is"
-                " killed before there is, what they send again is taken for new",
-                self._directory,
-            )
+            if not self._is_warned:
+                self._is_warned = True
+                _log.warning(
+                    "%s: the snapshot of producers cannot be written for want of room or of a"
+                    " descriptor; if the broker is killed before it can, batches that these"
+                    " producers send again are written twice",
+                    self._directory,
+                )
             return
+        self._is_warned = False
         # A snapshot is of use only if all that it knows is there after a crash.
         active = log.segments.active
         if active is not None and active.unsynced:

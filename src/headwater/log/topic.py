@@ -27,8 +27,8 @@ class Topic:
         configs: What differs from the defaults, in Kafka's words.
         config: What holds.
         partitions: In order of their numbers.
-        was_durable: Whether its configs tell what a crash before this start may have taken; not so
-            where records were acknowledged by a laxer default than that of this start.
+        was_durable: False where a crash before this start may have taken acknowledged records of
+            this topic, although its present config says that they were synced.
     """
 
     name: str

@@ -306,14 +306,26 @@ def test_what_is_sent_again_is_answered_where_nothing_new_is_taken() -> None:
     assert (again.error_code, again.base_offset) == (ErrorCode.NONE, last_offset)
     assert bench.partition.log.log_end_offset == end
     assert bench.produce(sequence=sequence).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert bench.overflow.counters["a", 0].refused == 2
 
 
-def test_a_producer_out_of_order_is_told_so_where_nothing_new_is_taken() -> None:
+def test_batches_after_a_refused_one_are_refused_alike() -> None:
+    """Told that they are out of order, a client would give up its transaction."""
     bench = Bench("backpressure")
-    bench.produce(sequence=0)
-    while bench.produce().error_code == ErrorCode.NONE:
-        pass
-    assert bench.produce(sequence=9).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    sequence = 0
+    while bench.produce(sequence=sequence).error_code == ErrorCode.NONE:
+        sequence += 1
+    for ahead in range(5):
+        refused = bench.produce(sequence=sequence + ahead)
+        assert refused.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+
+    end = bench.partition.log.log_end_offset
+    bench.readers.offsets = {"g": end}
+    assert [bench.produce(sequence=sequence + ahead).base_offset for ahead in range(3)] == [
+        end,
+        end + 1,
+        end + 2,
+    ]
 
 
 def test_backpressure_is_counted() -> None:
@@ -419,6 +431,7 @@ def test_counters_go_with_their_topic() -> None:
     partition = desk.broker.topics.partition("a", 0)
     assert partition is not None
     assert desk.broker.overflow.before_append(partition, 100).error is not None
+    desk.broker.overflow.count_refused(partition, 100)
     assert desk.broker.overflow.counters
     desk.broker.topics.delete("a")
     assert desk.broker.overflow.counters == {}

@@ -145,6 +145,7 @@ def test_a_change_that_was_refused_holds_at_no_later_start() -> None:
             assert log.config.headwater_overflow == "buffer"
             refused = not desk.broker.store.failed
         else:
+            assert failing > 1
             return
         log = start_anew(desk, {}, crash=failing % 2 == 0 or not refused)
         if refused:

@@ -115,10 +115,7 @@ class Overflow:
         # With nothing owed a batch passes whatever its size: it could never pass otherwise.
         if not backlog or filled <= free:
             return _AT_ONCE
-        counters = self._counters(partition)
         if filled > bound:
-            counters.refused += 1
-            counters.refused_bytes += size_bytes
             behind = f"group '{group}' is" if group else "no group has committed; readers are"
             return Decision(
                 error=REFUSAL,
@@ -126,9 +123,16 @@ class Overflow:
                 f"and headwater.overflow.bytes is {bound}. Try again later.",
             )
         delay_ms = DELAY_MS_MAX * (filled - free) // max(1, bound - free)
+        counters = self._counters(partition)
         counters.delayed += 1
         counters.delayed_ms += delay_ms
         return Decision(delay_ms)
+
+    def count_refused(self, partition: Partition, size_bytes: int) -> None:
+        """Count a batch that was refused."""
+        counters = self._counters(partition)
+        counters.refused += 1
+        counters.refused_bytes += size_bytes
 
     def after_start(self, partition: Partition) -> None:
         """Drop what had been dropped before the broker stopped.

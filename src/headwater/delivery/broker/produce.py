@@ -82,15 +82,30 @@ def _append_bounded(
     batch: memoryview | bytearray,
     header: BatchHeader,
 ) -> tuple[Appended, int]:
-    if header.producer_id >= 0 and partition.log.repeated(header) is not None:
-        # A refusal would tell the producer that nothing was written.
-        return partition.append(batch, header), 0
     decision = broker.overflow.before_append(partition, len(batch))
     if decision.error is not None:
+        if _is_repeated(partition, header):
+            # A refusal would tell the producer that nothing was written.
+            return partition.append(batch, header), 0
+        broker.overflow.count_refused(partition, len(batch))
         raise KafkaError(decision.error, decision.message)
     appended = partition.append(batch, header)
     broker.overflow.after_append(partition)
     return appended, decision.delay_ms
+
+
+def _is_repeated(partition: Partition, header: BatchHeader) -> bool:
+    """Tell whether a batch is in the log already.
+
+    One that is out of order is not: those that a client has sent after a refused batch are refused
+    alike, and it sends all of them again.
+    """
+    if header.producer_id < 0:
+        return False
+    try:
+        return partition.log.repeated(header) is not None
+    except KafkaError:
+        return False
 
 
 def _require_keys(records: memoryview) -> None:

@@ -1,10 +1,10 @@
 """Which batches without rows need not be held against what was written.
 
-This file alone decides what a process remembers of that. A run whose batch was found to be not
-behind the marker stays in front of it: its later batches have higher numbers, and nobody writes
-under the query but a newer run, which it would stop at with its next rows. So each process asks
-once for each run, at the first batch that it commits, and a query that has nothing to write costs
-its broker nothing.
+This file alone decides what a process remembers of that. Once a batch of a run was found to be
+newer than the marker, so are all later batches of that run: they have higher numbers, and only a
+newer run writes under the same query, which the next rows of this one would find. So each process
+asks once for each run, at the first batch that it commits, and a query that has nothing to write
+costs its broker nothing.
 """
 
 from typing import NamedTuple

@@ -123,8 +123,8 @@ def _refuse_feedback(plan: Plan | None, named: Iterable[str], tasks: Iterable[Ta
             f"the query writes to {topic!r} and reads it as well, because its subscribePattern "
             f"{matched[topic]!r} matches it: each row would come back as input",
             hint="let the pattern leave that topic out, name the topics with subscribe, or write "
-            "to another topic; and use a new checkpointLocation, because the one of now has the "
-            "plan of this batch, which Spark would repeat with the old pattern",
+            "to another topic; and use a new checkpointLocation, because the present one holds "
+            "this batch's plan, and Spark would repeat it with the old pattern",
         )
 
 

@@ -171,10 +171,10 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return
         shown = ", ".join(topics[:_TOPICS_SHOWN]) + ", ..." * (len(topics) > _TOPICS_SHOWN)
         raise SourcesChangedError(
-            f"the checkpoint has offsets of {shown} where {choice.told()} is read: the sources of "
-            "the query were put in another order or replaced",
-            hint="put them back as they were, for Spark knows them by their order alone; or, to "
-            "read what is there now from its start, use a new checkpointLocation",
+            f"this source reads {choice.told()}, but the checkpoint holds offsets of {shown} for "
+            "it: the sources of the query were put in another order or replaced",
+            hint="put them back as they were, because Spark tells them apart by their order alone; "
+            "or use a new checkpointLocation to read everything from its start",
         )
 
     def _tell_losses(self, located: Located) -> None:

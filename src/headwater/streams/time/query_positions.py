@@ -157,6 +157,8 @@ class _Query(NamedTuple):
             offset = committed.get(stream)
             if offset.isDefined():
                 stands.append(Stand(bootstrap, offset.get().json()))
+        if len(stands) < committed.size():
+            raise LookupError("the plan of the query does not show all of its sources")
         return {"query": self.query_id, "sources": stands}
 
 

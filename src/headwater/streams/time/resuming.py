@@ -130,8 +130,8 @@ def _another(identity: Identity, offset: TimeOffset) -> CheckpointError:
         topics = _topics(offset.choices)
     return CheckpointError(
         f"the checkpoint has a watermark by {_told(offset.name, topics)}, and the query has one by "
-        f"{_told(identity.name, _topics(identity.choices))}: by the time of the one, rows of the "
-        "other would be late",
+        f"{_told(identity.name, _topics(identity.choices))}: judged by the old one, rows of the "
+        "new one would count as late",
         hint=f"change hf.watermark, or the inputs of a join, back to what they were, "
         f"{_OR_BEGIN_ANEW}",
     )

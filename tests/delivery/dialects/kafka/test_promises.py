@@ -254,7 +254,7 @@ def test_who_has_gone_leaves_nothing_behind(desk: Desk, read: Message, version: 
     assert answer_to(desk, call) is None
 
 
-def test_a_fetch_that_learns_too_late_that_its_client_has_gone_does_not_wait(desk: Desk) -> None:
+def test_what_is_to_run_for_a_client_that_has_gone_runs_at_once(desk: Desk) -> None:
     call = desk.begin(fetch(0, max_wait_ms=60_000), 12)
     call.cancel()
     ended: list[bool] = []

@@ -77,9 +77,10 @@ def handle(call: Call, request: messages.FetchRequest) -> None:
             return
     enough = fetch.look()
     if promises.outstanding and not fetch.has_records and promises.concern(fetch.partitions):
+        until_ms = call.broker.clock.monotonic_ms() + limits.max_wait_ms
         wait = promises.when_kept(
             fetch.partitions,
-            lambda: _go_on(call, fetch, limits, fetch.look()),
+            lambda: _go_on(call, fetch, _until(call, limits, until_ms), fetch.look()),
             otherwise=fetch.answer_without_promised,
             patience_ms=max(0, limits.max_wait_ms) + PATIENCE_MS,
         )
@@ -87,6 +88,12 @@ def handle(call: Call, request: messages.FetchRequest) -> None:
             call.on_cancel(wait.cancel)
     else:
         _go_on(call, fetch, limits, enough)
+
+
+def _until(call: Call, limits: Limits, until_ms: float) -> Limits:
+    """Return the limits with what is left of the time to wait."""
+    left_ms = int(until_ms - call.broker.clock.monotonic_ms())
+    return limits._replace(max_wait_ms=max(0, left_ms))
 
 
 def _go_on(call: Call, fetch: Fetch, limits: Limits, enough: bool) -> None:
