@@ -62,6 +62,19 @@ def with_confluent(*, idempotent: bool) -> Callable[[str], int]:
     return produce
 
 
+def with_transactions(bootstrap: str) -> int:
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": bootstrap, "transactional.id": "x", "batch.size": 16_384}
+    )
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    delivered: list[object] = []
+    for value in values():
+        producer.produce("t", value, callback=lambda error, _: delivered.append(error))
+    producer.commit_transaction(WAIT_S)
+    return delivered.count(None)
+
+
 def with_kafka_python(bootstrap: str) -> int:
     producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, acks="all")
     sent = [producer.send("t", value) for value in values()]
@@ -90,6 +103,8 @@ def consume(bootstrap: str, until: Callable[[list[bytes]], bool]) -> list[bytes]
             "group.id": "slow",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
+            # A transaction larger than the bound ends only if it is read before.
+            "isolation.level": "read_uncommitted",
         }
     )
     consumer.subscribe(["t"])
@@ -120,6 +135,7 @@ def wait_for_a_refusal(broker: EmbeddedBroker) -> None:
     [
         pytest.param(with_confluent(idempotent=True), True, id="confluent-idempotent"),
         pytest.param(with_confluent(idempotent=False), False, id="confluent"),
+        pytest.param(with_transactions, True, id="confluent-transactional"),
         pytest.param(with_kafka_python, True, id="kafka-python"),
         pytest.param(with_aiokafka, True, id="aiokafka"),
     ],
