@@ -61,9 +61,21 @@ class Note:
         self._old_note = f"{directory}/{OLD_NOTE}"
         self._journal = journal
         self.found = journal.image.noted or _read_old_note(disk, self._old_note)
-        # Noted for this whole run, whatever its own defaults are: transactions that may have lost
-        # records are aborted, and another crash may come before that is durable.
+        self._facts: dict[str, str] = {}
+        # Noted whatever the defaults of this run are: transactions that may have lost records are
+        # aborted, and another crash may come before that is durable.
         self._kept = {} if clean else {key: self.found[key] for key in {_FLUSH} & self.found.keys()}
+
+    def forget_last_run(self) -> None:
+        """Let the next start judge by the defaults of this run alone.
+
+        Raises:
+            StorageError: The disk failed or is full.
+        """
+        image = self._journal.image
+        if image.noted != self._facts:
+            self._journal.record(broker_configured(image.broker_configs, self._facts))
+        self._kept = {}
 
     def was_durable(self, configs: Mapping[str, str]) -> bool:
         """Tell whether a topic with these configs synced what it acknowledged before a crash."""
@@ -85,6 +97,7 @@ class Note:
             OSError: The same, while the file from before was removed.
         """
         wanted = self.wanted(defaults)
+        self._facts = _facts(defaults)
         has_old = self._disk.exists(self._old_note)
         if wanted != self._journal.image.noted or has_old:
             before()

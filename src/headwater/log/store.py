@@ -101,7 +101,7 @@ class LogStore:
         self._lock: DirectoryLock
         self._manifest: Manifest
         self._deletions: Deletions
-        self._note: Note
+        self.note: Note
         self._offsets: OffsetFiles
         self._upkeep: Upkeep
         self.compaction: Compaction
@@ -328,7 +328,7 @@ class LogStore:
             config = TopicConfig.parse(topic.configs, defaults)
             for log in topic.partitions:
                 settle(self._disk, log, config)
-        self._manifest.record(manifest.broker_configured(configs, self._note.wanted(defaults)))
+        self._manifest.record(manifest.broker_configured(configs, self.note.wanted(defaults)))
 
     def set_feature_levels(self, levels: Mapping[str, int]) -> None:
         """Replace the levels of features; what they mean is the caller's affair."""
@@ -350,7 +350,7 @@ class LogStore:
             (topic, TopicConfig.parse(topic.configs, defaults)) for topic in self._topics.values()
         ]
         with self._upkeep.writing(OLD_NOTE):
-            self._note.write(defaults, self.persist_log_starts)
+            self.note.write(defaults, self.persist_log_starts)
         self._topic_defaults = defaults
         for topic, config in changed:
             topic.configure(config)
@@ -478,7 +478,7 @@ class LogStore:
             self._settings, self._topic_defaults = held, held.topic_defaults()
         marker = f"{directory}/{CLEAN_SHUTDOWN}"
         self.stopped_cleanly = read_clean_shutdown(disk, marker) == image.node_epoch
-        self._note = Note(disk, directory, self._manifest, clean=self.stopped_cleanly)
+        self.note = Note(disk, directory, self._manifest, clean=self.stopped_cleanly)
         self._manifest.record(manifest.started(image.node_epoch + 1))
         if disk.exists(marker):
             disk.remove(marker)
@@ -509,8 +509,8 @@ class LogStore:
         )
         self._open_topics(progress, clean=self.stopped_cleanly)
         if not self.stopped_cleanly:
-            if self._note.found:
-                drop_again(self._note.found, self._topics.values(), self._topic_defaults)
+            if self.note.found:
+                drop_again(self.note.found, self._topics.values(), self._topic_defaults)
             # The last process may have ended between a new name and the sync of it.
             for path in (parent_directory(directory), directory):
                 sync_names(disk, path)
@@ -525,7 +525,7 @@ class LogStore:
         for entry in entries:
             config = parse_stored_config(entry.name, entry.configs, self._topic_defaults)
             topic = self._topic(entry, config)
-            topic.was_durable = self._note.was_durable(entry.configs)
+            topic.was_durable = self.note.was_durable(entry.configs)
             for index in range(entry.partitions):
                 key = (entry.name, index)
                 log = self._open_log(topic, index, clean=clean)

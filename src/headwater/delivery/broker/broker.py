@@ -102,6 +102,7 @@ class Broker:
             server_version=lambda: self.features.transaction_version,
             offsets_ended=self.groups.committing.transaction_ended,
         )
+        self.transactions.forget_last_run = store.note.forget_last_run
         self.overflow = Overflow(self.groups.offsets, store.reclaim)
         self.topics.when_deleted(self.overflow.forget)
 

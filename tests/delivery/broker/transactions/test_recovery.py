@@ -295,6 +295,7 @@ def test_a_broker_that_becomes_durable_loses_nothing_from_before(resource: str) 
     assert [world.committed(name) for name in world.names] == [[b"v"]] * 2
 
 
+ABORT_INTERVAL_MS = 10_000
 LAX = {"log.flush.interval.messages": "1000000"}
 
 
@@ -311,6 +312,24 @@ def test_a_start_with_a_stricter_default_judges_by_the_laxer_one(crashes: int) -
 
     assert world.end(me, commit=True)[0] is ErrorCode.INVALID_TXN_STATE
     assert [world.committed(name) for name in world.names] == [[], []]
+
+
+def test_the_laxer_default_is_forgotten_when_all_that_it_may_have_torn_is_aborted() -> None:
+    world = World(LAX)
+    me = world.init()
+    assert world.send(me) == [OK] * 2
+    world.settings = BrokerSettings()
+    world.crash()
+    world.clock.advance(ABORT_INTERVAL_MS)
+    world.settle()
+    world.clock.advance(ABORT_INTERVAL_MS)
+
+    for run in range(3):
+        me = world.init()
+        assert world.send(me, value=b"%d" % run) == [OK] * 2
+        world.crash()
+        assert world.end(me, commit=True)[0] is OK
+    assert [world.committed(name) for name in world.names] == [[b"0", b"1", b"2"]] * 2
 
 
 def test_a_topic_that_says_itself_that_it_is_durable_is_believed() -> None:

@@ -75,7 +75,11 @@ class ProducerAnswer(NamedTuple):
 
 
 class Transactions:
-    """All transactional ids of this node."""
+    """All transactional ids of this node.
+
+    Attributes:
+        forget_last_run: Called once, when nothing is open any more that the last run may have torn.
+    """
 
     def __init__(
         self,
@@ -115,6 +119,9 @@ class Transactions:
         self._adoptions: dict[str, set[PartitionKey]] = {}
         # What must not be committed: a crash may have taken a part, and there was no room to abort.
         self._torn: set[str] = set()
+        # What a crash may have taken a part of, by the time at which it began, until it is aborted.
+        self._suspects: set[tuple[str, int]] = set()
+        self.forget_last_run: Callable[[], None] | None = None
         self._deadlines = Deadlines()
         self._holding = Holding(timers)
         self.markers = Markers(topics, timers, offsets_ended)
@@ -139,6 +146,7 @@ class Transactions:
             if transaction.state.is_ending:
                 self._decided(transaction, _tell_nobody)
             elif after_crash and self._may_have_lost(transaction):
+                self._suspects.add((transaction.transactional_id, transaction.started_ms))
                 self._abort_torn(transaction)
         _log.info("loaded %d transactional ids, %d open", len(self), self.open_count)
         self._start_timers()
@@ -446,6 +454,21 @@ class Transactions:
             self._abort_overdue,
         )
         self._abort_some_overdue()
+        self._settle_last_run()
+
+    def _settle_last_run(self) -> None:
+        """Let the next start judge by this run alone, once all that may be torn is aborted."""
+        if self._suspects:
+            opened = {(t.transactional_id, t.started_ms) for t in self if not t.state.is_idle}
+            self._suspects &= opened
+        if self._suspects or self.forget_last_run is None:
+            return
+        try:
+            self.forget_last_run()
+        except KafkaError as error:
+            _log.warning("the defaults of the last run are not forgotten yet: %s", error.message)
+        else:
+            self.forget_last_run = None
 
     def _abort_some_overdue(self) -> None:
         now_ms = self._clock.now_ms()
