@@ -61,7 +61,7 @@ ON_THE_LOOP = {
     "append": {"append", "read"},
     "checkpoint of indexes": {"append", "sync", "sync names"},
     "checkpoint of offsets": {"append", "rename", "sync", "sync names"},
-    "clean stop": {"append", "rename", "sync", "sync names"},
+    "clean stop": {"append", "sync"},
     # At a clean stop, when no client is left that could wait.
     "commit of names": {"sync names"},
     "compaction swap": {"rename", "sync names"},
