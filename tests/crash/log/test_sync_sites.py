@@ -15,9 +15,10 @@ SITES = find_all_sites()
 NOT_YET = {
     "log/leftovers.py": "nothing here writes .swap files; the tests of compaction do",
     "log/noted.py": "nothing here has a note from before the journal's; the tests of overflow do",
+    "snapshot.sync_all()": "no start is cut off here; a test of recovery cuts off each operation",
     "log/snapshots.py": "nothing here lacks room for a snapshot; the tests of snapshots do",
 }
-"""Files whose syncs the workload cannot reach, and why."""
+"""Files and calls whose syncs the workload cannot reach, and why."""
 
 TEAR_SEEDS = 12
 NEARBY = 12
@@ -51,7 +52,7 @@ def operations_behind(site: Site) -> set[int]:
 
 
 @pytest.mark.parametrize(
-    "site", [site for site in SITES if site.name.split(":")[0] not in NOT_YET], ids=str
+    "site", [site for site in SITES if not any(each in site.name for each in NOT_YET)], ids=str
 )
 def test_a_missing_sync_is_noticed(site: Site) -> None:
     try:
@@ -73,9 +74,9 @@ def test_the_places_are_found() -> None:
     assert len(set(names)) == len(names) > 25
 
 
-@pytest.mark.parametrize("path", NOT_YET)
-def test_what_is_left_out_is_still_out_of_reach(path: str) -> None:
+@pytest.mark.parametrize("excused", NOT_YET)
+def test_what_is_left_out_is_still_out_of_reach(excused: str) -> None:
     """An excuse that has become wrong must go."""
     for site in SITES:
-        if site.name.startswith(path):
+        if excused in site.name:
             assert not operations_behind(site)
