@@ -206,6 +206,20 @@ def test_a_fetch_is_answered_though_nothing_can_be_synced(desk: Desk) -> None:
     assert len([call for call, _ in desk.line.answers if call in calls]) == 2, "once"
 
 
+def test_a_fetch_that_has_waited_for_a_sync_waits_for_records_only_as_long_as_is_left(
+    desk: Desk,
+) -> None:
+    produce(desk)
+    call = desk.begin(fetch(1, max_wait_ms=10_000), 12)
+    desk.clock.advance(8_000)
+    desk.commits.run()
+    assert answer_to(desk, call) is None
+
+    desk.clock.advance(2_000)
+    (partition,) = answer_to(desk, call).responses[0].partitions
+    assert (partition.error_code, partition.high_watermark) == (ErrorCode.NONE, 1)
+
+
 def test_an_offset_that_nobody_was_told_is_out_of_range_all_the_same(desk: Desk) -> None:
     stuck(desk)
     call = desk.begin(fetch(2), 12)
