@@ -268,7 +268,7 @@ def test_sides_of_a_union_that_were_swapped_are_refused_and_put_back(
         near.send(topic, pairs(number * 5, number * 5 + 5))
     run(*topics)
 
-    with pytest.raises(PySparkException, match="SourcesChangedError: the checkpoint has offsets"):
+    with pytest.raises(PySparkException, match="SourcesChangedError: this source reads"):
         run(*reversed(topics))
     near.send(topics[0], pairs(10, 12))
     run(*topics)

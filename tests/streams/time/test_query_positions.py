@@ -31,6 +31,9 @@ HERE, ELSEWHERE = "here:1", "elsewhere:1"
 class Offsets(dict[int, dict[str, Any]]):
     """Offsets of a query's sources, as far as Scala's map of them is used."""
 
+    def size(self) -> int:
+        return len(self)
+
     def values(self) -> Any:  # noqa: ANN401 - as Scala's
         texts = list(map(json.dumps, super().values()))
         return SimpleNamespace(mkString=lambda between: between.join(texts))
@@ -168,6 +171,16 @@ def test_a_spark_that_does_not_know_the_question_is_named(client: PositionsClien
     with pytest.raises(QueryUnknownError, match="does not tell how far") as caught:
         client.ask("c1")
     assert "4.3" in caught.value.hint
+
+
+def test_a_plan_that_does_not_show_all_sources_is_named(client: PositionsClient) -> None:
+    made = session(one=[clock("c1"), {"a": {"0": 5}}])
+    query = made._jsparkSession.sharedState().activeStreamingQueries()["one"]
+    hidden = query.committedOffsets() | {7: {"b": {"0": 1}}}
+    query.committedOffsets = lambda: Offsets(hidden)
+    serve_positions(made)
+    with pytest.raises(QueryUnknownError, match="does not show all of its sources"):
+        client.ask("c1")
 
 
 def test_a_driver_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
