@@ -22,8 +22,6 @@ _AS_THE_PEER = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "6000",
     "offsets.topic.num.partitions": "4",
-    # There the first round of retention is put off; here it comes after one interval.
-    "log.retention.check.interval.ms": "86400000",
 }
 
 

@@ -2,7 +2,7 @@
 
 This file alone decides how a test gets a broker: a thread with an event loop, a temporary
 directory, a port chosen by the kernel. It is the same broker that ``headwater up`` runs, on the
-same files; only what would make a test wait is shortened.
+same files; only what would make a test wait, or fail by chance, is set otherwise.
 """
 
 import asyncio
@@ -19,10 +19,13 @@ from headwater.base.settings import BrokerSettings
 from headwater.delivery.server.lifecycle import Node, start_node
 
 # Kafka waits 3 s for more members before the first rebalance, refuses sessions below 6 s and looks
-# for late transactions every 10 s: right for a cluster, wrong for a test that waits for it.
-_QUICK = {
+# for late transactions every 10 s: right for a cluster, wrong for a test that waits for it. Kafka
+# removes old records every 5 minutes; a test whose records have a fixed date would lose them if it
+# happened to run at that moment.
+_FOR_TESTS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "100",
+    "log.retention.check.interval.ms": "86400000",
     "offsets.topic.num.partitions": "1",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
 }
@@ -56,7 +59,7 @@ class EmbeddedBroker:
             clock: Another clock than the machine's.
             chance: Another source of randomness than the machine's.
         """
-        self._settings = BrokerSettings.parse({**_QUICK, **(settings or {})})
+        self._settings = BrokerSettings.parse({**_FOR_TESTS, **(settings or {})})
         self._given_directory = data_directory
         self._disk = disk or RealDisk()
         self._clock = clock or SystemClock()
