@@ -510,8 +510,9 @@ class PartitionLog(ReadableLog):
 
     def end_commit(self) -> None:
         """Move the high watermark, unless names were left unsynced, and another commit is due."""
-        if self._segments.active is not None and not self._active_dirty:
-            self._segments.active.synced()
+        active = self._segments.active
+        if active is not None and not self._active_dirty:
+            active.synced()
         if self._unsynced.end():
             self.synced_offset = self._commit_offset
             self._show(max(self.high_watermark, self._commit_offset))

@@ -102,6 +102,7 @@ class Segment:
         "_disk",
         "_first_timestamp",
         "_indexes_created",
+        "_kept_for_sync",
         "_marks",
         "_max_timestamp",
         "_max_timestamp_offset",
@@ -129,6 +130,8 @@ class Segment:
         self.created_ms = created_ms
         self.appender: File | None = None
         self.unsynced = False
+        # It was asked to let go of the appender, and could not.
+        self._kept_for_sync = False
         self._reader: File | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
@@ -540,19 +543,22 @@ class Segment:
             self._used = False
             return False
         self._reader = None
-        if not self.unsynced:
+        if self.unsynced:
+            self._kept_for_sync = True
+        else:
             self.appender = None
         return True
 
     def synced(self) -> None:
         """Allow the appender to be closed again: a sync has covered all that it wrote."""
         self.unsynced = False
-        if self.appender is not None:
+        if self._kept_for_sync:
+            self._kept_for_sync = False
             self._disk.handles.keep(self)
 
     def close(self) -> None:
         """Forget the handles for good; a reader or a sync that holds one keeps it open."""
-        self.unsynced = False
+        self.unsynced = self._kept_for_sync = False
         self.appender = self._reader = None
         self._disk.handles.drop(self)
 
