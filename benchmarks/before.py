@@ -1,9 +1,10 @@
 """`make bench-before BENCH_ARGS="REVISION broker sink"`: benchmarks of this tree and of another.
 
 This file alone decides whether a row has become worse. The revision is checked out into a folder of
-its own, and each benchmark is run in both trees in turn, in the order before, after, after, before,
-so that a machine that slows down or speeds up favours neither. Options behind `--` are handed to
-each benchmark.
+its own. Benchmarks of the broker start one of each tree and load them in turn, every second or so:
+disks and machines change more in a minute than the code does. Every other benchmark is run in both
+trees in turn, in the order before, after, after, before. Options after `--` are handed to each
+benchmark.
 
 A row is worse when its figure is more than 5 % worse and, where a peer was measured in the same
 runs, its ratio to the peer is too: what slows the peer as much is the machine.
@@ -24,6 +25,7 @@ from benchmarks.table import SMALLER_IS_BETTER, say
 
 _ROOT = Path(__file__).resolve().parent.parent
 _WORST = 0.95
+_SIDE_BY_SIDE = {"broker", "txn"}
 
 
 class Figures(NamedTuple):
@@ -81,6 +83,11 @@ def main() -> int:
         before = Path(name) / "tree"
         _check_out(arguments.revision, before)
         for benchmark in arguments.benchmarks:
+            if benchmark in _SIDE_BY_SIDE:
+                beside = ["--beside-tree", str(before), *handed_on]
+                rows += side_by_side(benchmark, _run(_ROOT, benchmark, beside))
+                say(f"{benchmark}: done", began)
+                continue
             found: dict[Path, list[dict[str, object]]] = {before: [], _ROOT: []}
             for turn in range(arguments.turns):
                 for tree in (before, _ROOT) if turn % 2 == 0 else (_ROOT, before):
@@ -118,6 +125,21 @@ def _run(tree: Path, benchmark: str, handed_on: list[str]) -> list[dict[str, obj
     )
     rows: list[dict[str, object]] = json.loads(completed.stdout.splitlines()[-1])["rows"]
     return rows
+
+
+def side_by_side(benchmark: str, rows: list[dict[str, object]]) -> list[Compared]:
+    """Read the rows of a benchmark whose rival was the earlier tree; a limit is no rival."""
+    return [
+        Compared(
+            f"{benchmark}: {row['name']}",
+            before=float(str(row["theirs"])),
+            after=float(str(row["ours"])),
+            ratio=float(str(row["ratio"])),
+            beside_peer=None,
+        )
+        for row in rows
+        if "ratio" in row and not str(row["name"]).endswith("limit")
+    ]
 
 
 def _compared(

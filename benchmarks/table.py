@@ -74,6 +74,17 @@ def options(prog: str, seconds: float) -> argparse.ArgumentParser:
     return parser
 
 
+def options_beside(prog: str, seconds: float) -> argparse.ArgumentParser:
+    """Return such a parser for benchmarks of brokers, whose rival may be of an earlier tree."""
+    parser = options(prog, seconds)
+    parser.add_argument(
+        "--beside-tree",
+        type=Path,
+        help="a checkout of Headwater in place of Apache Kafka; what has no rival is left out",
+    )
+    return parser
+
+
 def say(what: str, began: float) -> None:
     """Tell whoever waits how far it is."""
     print(f"[{time.monotonic() - began:5.0f} s] {what}", file=sys.stderr, flush=True)

@@ -13,14 +13,15 @@ from benchmarks.broker import load, measures
 from benchmarks.broker.brokers import (
     Contender,
     Headwater,
-    Kafka,
+    Rival,
     both,
     closing_broker,
     create_topic,
+    make_rival,
     resident_bytes,
     scratch,
 )
-from benchmarks.table import Row, options, print_rows, say
+from benchmarks.table import Row, options_beside, print_rows, say
 from tests import peers
 
 _RECOVERY_BYTES = 1_000_000_000
@@ -42,40 +43,46 @@ _BARS = {
 def main() -> int:
     """Measure, print the table, and the rows as JSON on the last line."""
     arguments = _parse()
-    if reason := peers.missing("kafka"):
+    if arguments.beside_tree is None and (reason := peers.missing("kafka")):
         print(reason, file=sys.stderr)
         return 1
     began = time.monotonic()
-    rows = _start_rows(arguments.directory, arguments.rounds)
+    rows = _start_rows(arguments)
     say("start measured", began)
-    with both(arguments.directory) as (ours, theirs):
+    with both(arguments.directory, beside_tree=arguments.beside_tree) as (ours, theirs):
         rows += _compared_rows(ours, theirs, arguments, began)
-        rows += _stalled_rows(ours, arguments)
-        say("stalled readers measured", began)
-    rows.append(_idle_row(arguments))
-    say("idle consumer measured", began)
-    rows += _recovery_rows(arguments.directory)
-    say("recovery measured", began)
+        if arguments.beside_tree is None:
+            rows += _stalled_rows(ours, arguments)
+            say("stalled readers measured", began)
+    if arguments.beside_tree is None:
+        rows.append(_idle_row(arguments))
+        say("idle consumer measured", began)
+        rows += _recovery_rows(arguments.directory)
+        say("recovery measured", began)
     print_rows(rows)
     return 0
 
 
 def _parse() -> argparse.Namespace:
-    parser = options("benchmarks.broker", seconds=1.5)
+    parser = options_beside("benchmarks.broker", seconds=1.5)
     parser.add_argument("--idle-seconds", type=float, default=_IDLE_S)
     return parser.parse_args()
 
 
-def _start_rows(directory: Path | None, rounds: int) -> list[Row]:
+def _start_rows(arguments: argparse.Namespace) -> list[Row]:
+    directory, beside_tree = arguments.directory, arguments.beside_tree
     ours_s, ours_mb, theirs_s, theirs_mb = [], [], [], []
-    for _ in range(rounds):
+    for _ in range(arguments.rounds):
         with scratch(directory) as folder, closing_broker(Headwater(folder / "ours")) as ours:
             ours.start()
             ours_s.append(ours.started_in_s)
             time.sleep(0.5)
             ours_mb.append(resident_bytes(ours.pid) / 1e6)
-    for _ in range(min(rounds, 2)):
-        with scratch(directory) as folder, closing_broker(Kafka(folder / "theirs")) as theirs:
+    for _ in range(min(arguments.rounds, 2) if beside_tree is None else arguments.rounds):
+        with (
+            scratch(directory) as folder,
+            closing_broker(make_rival(folder / "theirs", tree=beside_tree)) as theirs,
+        ):
             theirs.start()
             theirs_s.append(theirs.started_in_s)
             time.sleep(2)
@@ -90,7 +97,7 @@ def _start_rows(directory: Path | None, rounds: int) -> list[Row]:
 
 
 def _compared_rows(
-    ours: Headwater, theirs: Kafka, arguments: argparse.Namespace, began: float
+    ours: Headwater, theirs: Rival, arguments: argparse.Namespace, began: float
 ) -> list[Row]:
     contenders: list[Contender] = [ours, theirs]
     found: dict[str, dict[str, list[float]]] = {each.name: {} for each in contenders}

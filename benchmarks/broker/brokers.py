@@ -1,7 +1,8 @@
 """The two brokers under test, started the same way and asked the same things.
 
-This file alone decides how the brokers are started for a benchmark. Each is one process on
-loopback with a data directory on the same disk.
+This file alone decides how the brokers are started for a benchmark, and who the rival is: Apache
+Kafka, or Headwater of another tree. Each is one process on loopback with a data directory on the
+same disk.
 """
 
 import json
@@ -53,9 +54,12 @@ class Contender(Protocol):
 class Headwater:
     """`headwater up`, as a person would start it."""
 
-    name = "headwater"
-
-    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, settings: Mapping[str, str] | None = None, *, tree: Path | None = None
+    ) -> None:
+        """Prepare to start it, on the code of another tree if one is given."""
+        self.name = "headwater" if tree is None else f"headwater of {tree}"
+        self._code = {} if tree is None else {"PYTHONPATH": str(tree / "src")}
         self.folder = folder
         self.log_directory = folder / "data" / "log"
         self._settings = dict(settings or {})
@@ -77,7 +81,9 @@ class Headwater:
         ]
         command += ["--data", str(self.folder / "data"), "--config", str(config)]
         start = time.perf_counter()
-        self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, env=os.environ | self._code
+        )
         assert self._process.stderr is not None
         line = self._process.stderr.readline()
         self.started_in_s = time.perf_counter() - start
@@ -157,13 +163,28 @@ def closing_broker(broker: BrokerT) -> Iterator[BrokerT]:
         broker.stop()
 
 
+Rival = Kafka | Headwater
+
+
+def make_rival(
+    folder: Path, settings: Mapping[str, str] | None = None, *, tree: Path | None = None
+) -> Rival:
+    """Return Apache Kafka, or Headwater of another tree if one is given."""
+    return Kafka(folder, settings) if tree is None else Headwater(folder, settings, tree=tree)
+
+
 @contextmanager
-def both(directory: Path | None) -> Iterator[tuple[Headwater, Kafka]]:
+def both(
+    directory: Path | None,
+    settings: Mapping[str, str] | None = None,
+    *,
+    beside_tree: Path | None = None,
+) -> Iterator[tuple[Headwater, Rival]]:
     """Run the two brokers side by side, each in a new folder."""
     with (
         scratch(directory) as folder,
-        closing_broker(Headwater(folder / "ours")) as ours,
-        closing_broker(Kafka(folder / "theirs")) as theirs,
+        closing_broker(Headwater(folder / "ours", settings)) as ours,
+        closing_broker(make_rival(folder / "theirs", settings, tree=beside_tree)) as theirs,
     ):
         ours.start()
         theirs.start()

@@ -10,12 +10,9 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
-from benchmarks.broker.brokers import Contender, Headwater, Kafka, closing_broker, scratch
-from benchmarks.table import Row, options, print_rows, say
+from benchmarks.broker.brokers import Contender, Headwater, Rival, both
+from benchmarks.table import Row, options_beside, print_rows, say
 from benchmarks.txn import compaction, transactions, unchanged
 from headwater.base.record.codecs import Codec
 from tests import peers
@@ -28,18 +25,21 @@ _PARTS = ("transactions", "compaction", "unchanged")
 
 def main() -> int:
     """Measure, print the table, and the rows as JSON on the last line."""
-    parser = options("benchmarks.txn", seconds=2.0)
+    parser = options_beside("benchmarks.txn", seconds=2.0)
     parser.add_argument("--only", choices=_PARTS, action="append", help="a part of it")
     arguments = parser.parse_args()
-    parts = arguments.only or _PARTS
-    if reason := peers.missing("kafka"):
+    parts = arguments.only or (_PARTS if arguments.beside_tree is None else _PARTS[:2])
+    if arguments.beside_tree is None and (reason := peers.missing("kafka")):
         print(reason, file=sys.stderr)
         return 1
     began = time.monotonic()
     rows = []
     for part, measure in (("transactions", _transaction_rows), ("compaction", _compaction_rows)):
         if part in parts:
-            with _brokers(arguments.directory) as (ours, theirs):
+            with both(arguments.directory, _CLEANER, beside_tree=arguments.beside_tree) as (
+                ours,
+                theirs,
+            ):
                 rows += measure(ours, theirs, arguments, began)
     if "unchanged" in parts:
         rows += unchanged.rows(arguments.directory, _CLEANER, arguments.rounds)
@@ -48,20 +48,8 @@ def main() -> int:
     return 0
 
 
-@contextmanager
-def _brokers(directory: Path | None) -> Iterator[tuple[Headwater, Kafka]]:
-    with (
-        scratch(directory) as folder,
-        closing_broker(Headwater(folder / "ours", _CLEANER)) as ours,
-        closing_broker(Kafka(folder / "theirs", _CLEANER)) as theirs,
-    ):
-        ours.start()
-        theirs.start()
-        yield ours, theirs
-
-
 def _transaction_rows(
-    ours: Headwater, theirs: Kafka, arguments: argparse.Namespace, began: float
+    ours: Headwater, theirs: Rival, arguments: argparse.Namespace, began: float
 ) -> list[Row]:
     contenders: list[Contender] = [ours, theirs]
     found: dict[str, dict[str, list[float]]] = {each.name: {} for each in contenders}
@@ -107,7 +95,7 @@ def _transaction_rows(
 
 
 def _compaction_rows(
-    ours: Headwater, theirs: Kafka, arguments: argparse.Namespace, began: float
+    ours: Headwater, theirs: Rival, arguments: argparse.Namespace, began: float
 ) -> list[Row]:
     rows = []
     for codec in (Codec.NONE, Codec.LZ4):

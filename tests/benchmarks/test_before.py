@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.before import Figures, compare
+from benchmarks.before import Figures, compare, side_by_side
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,18 @@ def test_a_row_is_worse_when_it_falls_behind_its_peer_as_well() -> None:
 def test_medians_are_compared() -> None:
     row = compare("row", "MB/s", Figures([10.0, 100.0, 100.0], []), Figures([99.0, 99.0, 1.0], []))
     assert (row.before, row.after) == (100.0, 99.0)
+
+
+def test_rows_whose_rival_was_the_earlier_tree_are_compared_with_it() -> None:
+    rows: list[dict[str, object]] = [
+        {"name": "idle memory, limit", "ours": 50.0, "theirs": 100.0, "ratio": 2.0, "unit": "MB"},
+        {"name": "requests/s", "ours": 94.0, "theirs": 100.0, "ratio": 0.94, "unit": "requests/s"},
+        {"name": "only ours", "ours": 94.0, "unit": "requests/s"},
+    ]
+    (row,) = side_by_side("broker", rows)
+    assert (row.name, row.before, row.after, row.worse) == (
+        "broker: requests/s",
+        100.0,
+        94.0,
+        True,
+    )
