@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.base.disk import (
+    File,
     RealDisk,
     RealFile,
     may_pass,
@@ -123,7 +124,7 @@ class TestRealDisk:
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(descriptor)
 
-    @pytest.mark.skipif(sys.platform != "linux", reason="O_DIRECT is Linux's")
+    @pytest.mark.skipif(sys.platform != "linux", reason="needs O_DIRECT, which only Linux has")
     def test_a_file_system_that_cannot_read_past_the_cache_is_read_as_it_is(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -329,6 +330,12 @@ class TestPowerCut:
         assert read_file(disk.crash(0, keep="nothing"), "/d/a") == b"safecachedlater"
 
 
+def fail_a_sync(disk: MemoryDisk, file: File) -> None:
+    disk.fail_at(disk.operations + 1, OSError(errno.EIO, "broken"))
+    with pytest.raises(OSError, match="broken"):
+        file.sync()
+
+
 class TestFaults:
     def test_operations_are_counted_and_traced(self, disk: MemoryDisk) -> None:
         start = disk.operations
@@ -380,9 +387,7 @@ class TestFaults:
         file = disk.open("/d/a", create=True)
         disk.sync_directory("/d")
         file.append([b"lost"])
-        disk.fail_at(disk.operations + 1, OSError(errno.EIO, "broken"))
-        with pytest.raises(OSError, match="broken"):
-            file.sync()
+        fail_a_sync(disk, file)
         disk = disk.restart()
         disk.open("/d/a").sync()
 
@@ -394,9 +399,7 @@ class TestFaults:
         replace_file(disk, "/d/a", b"safe")
         file = disk.open("/d/a")
         file.append([b"lost"])
-        disk.fail_at(disk.operations + 1, OSError(errno.EIO, "broken"))
-        with pytest.raises(OSError, match="broken"):
-            file.sync()
+        fail_a_sync(disk, file)
         file.append([b"later"])
         file.sync()
 
@@ -407,9 +410,7 @@ class TestFaults:
         replace_file(disk, "/d/a", b"safe")
         file = disk.open("/d/a")
         file.append([b"lost"])
-        disk.fail_at(disk.operations + 1, OSError(errno.EIO, "broken"))
-        with pytest.raises(OSError, match="broken"):
-            file.sync()
+        fail_a_sync(disk, file)
         file.truncate(4)
         file.append([b"kept"])
         file.sync()
@@ -420,9 +421,7 @@ class TestFaults:
         replace_file(disk, "/d/a", b"safe")
         file = disk.open("/d/a")
         file.append([b"lost"])
-        disk.fail_at(disk.operations + 1, OSError(errno.EIO, "broken"))
-        with pytest.raises(OSError, match="broken"):
-            file.sync()
+        fail_a_sync(disk, file)
 
         assert {read_file(disk.crash(seed), "/d/a") for seed in SEEDS} >= {b"safe", b"safelost"}
 

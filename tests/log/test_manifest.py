@@ -53,10 +53,10 @@ CHANGES: list[Callable[[Manifest], None]] = [
 
 def fill(journal: Manifest) -> None:
     """Bring the journal to one byte before its fold."""
-    empty = len(manifest._encode(9, manifest.broker_configured({"a": ""})))
+    empty = len(manifest._encode(9, manifest.broker_configured({"a": ""}, {})))
     behind = journal._file.size() - journal._image_bytes
     value = "x" * (journal._image_bytes - behind - empty)
-    journal.record(manifest.broker_configured({"a": value}))
+    journal.record(manifest.broker_configured({"a": value}, {}))
 
 
 def frame(payload: bytes, version: int = manifest.VERSION) -> bytes:
@@ -349,7 +349,7 @@ class TestVersions:
     ) -> None:
         disk = MemoryDisk()
         old = open_manifest(disk)
-        old.record(manifest.broker_configured({"a": "1"}))
+        old.record(manifest.broker_configured({"a": "1"}, {}))
 
         def upgrade(payload: manifest.Payload) -> manifest.Payload:
             if "broker_configs" in payload:

@@ -261,12 +261,13 @@ def sync_names(disk: Disk, directory: str) -> None:
             any other trouble is EIO, as of ``Names``.
     """
     try:
-        with Names(disk, directory) as names:
-            names.sync()
+        names = Names(disk, directory)
     except OSError as error:
-        if lacks_descriptors(error) or error.errno == errno.EIO:
+        if lacks_descriptors(error):
             raise
         raise OSError(errno.EIO, f"cannot be synced: {error}", directory) from error
+    with names:
+        names.sync()
 
 
 def may_pass(error: OSError) -> bool:

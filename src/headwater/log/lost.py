@@ -2,8 +2,8 @@
 
 This file alone decides when the absence of the journal is a loss. VERSION is written when the
 journal is durable, and partitions are made later still. Where one of them is there without the
-journal, something was taken away, a volume that is not mounted as a rule: nothing may be begun anew
-in its place.
+journal, something was taken away, usually because a volume is not mounted: nothing may be begun
+anew in its place.
 """
 
 from typing import Final

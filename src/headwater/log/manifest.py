@@ -150,14 +150,12 @@ def topic_configured(name: str, configs: Mapping[str, str]) -> Payload:
     return {"change": "topic_configured", "name": name, "configs": dict(configs)}
 
 
-def broker_configured(
-    configs: Mapping[str, str], noted: Mapping[str, str] | None = None
-) -> Payload:
+def broker_configured(configs: Mapping[str, str], noted: Mapping[str, str]) -> Payload:
     """Return the change that replaces the broker's overrides and what is noted of the defaults.
 
     Both in one entry: after any crash neither is there without the other.
     """
-    return {"change": "broker_configured", "configs": dict(configs), "noted": dict(noted or {})}
+    return {"change": "broker_configured", "configs": dict(configs), "noted": dict(noted)}
 
 
 def producer_ids_reserved(upto: int) -> Payload:

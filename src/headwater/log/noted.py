@@ -13,15 +13,9 @@ for a change that was refused. Where there is nothing to know, the note is empty
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from headwater.base.disk import Disk, parent_directory, sync_names
 from headwater.base.settings import TopicConfig
-from headwater.log.checkpoints import read_properties
 from headwater.log.manifest import Manifest, broker_configured
 
-OLD_NOTE: Final = "overflow.properties"
-"""The file that had the note before the journal did; the first start that finds it removes it."""
-
-_OLD_VERSION: Final = "0"
 _OVERFLOW: Final[tuple[str, ...]] = ("headwater.overflow", "headwater.overflow.bytes")
 _FLUSH: Final = "flush.messages"
 
@@ -34,20 +28,6 @@ def _facts(defaults: TopicConfig) -> dict[str, str]:
     return {key: defaults.render(key) for key in keys}
 
 
-def _read_old_note(disk: Disk, path: str) -> dict[str, str]:
-    """Return what the file from before the journal's note says; nothing where there is none."""
-    found = read_properties(disk, path)
-    if found.get("version") != _OLD_VERSION:
-        return {}
-    return {key: found[key] for key in _OVERFLOW if key in found}
-
-
-def _remove_old_note(disk: Disk, path: str) -> None:
-    """Remove that file for good: were it to come back, it would be believed."""
-    disk.remove(path)
-    sync_names(disk, parent_directory(path))
-
-
 class Note:
     """The note of a data directory.
 
@@ -55,16 +35,15 @@ class Note:
         found: What the last run had noted.
     """
 
-    def __init__(self, disk: Disk, directory: str, journal: Manifest, *, clean: bool) -> None:
+    def __init__(self, journal: Manifest, *, clean: bool) -> None:
         """Read it; ``clean`` tells whether the last run has ended cleanly."""
-        self._disk = disk
-        self._old_note = f"{directory}/{OLD_NOTE}"
         self._journal = journal
-        self.found = journal.image.noted or _read_old_note(disk, self._old_note)
-        self._facts: dict[str, str] = {}
+        self.found = journal.image.noted
+        self._of_this_run: dict[str, str] = {}
         # Noted whatever the defaults of this run are: transactions that may have lost records are
         # aborted, and another crash may come before that is durable.
-        self._kept = {} if clean else {key: self.found[key] for key in {_FLUSH} & self.found.keys()}
+        is_kept = _FLUSH in self.found and not clean
+        self._kept = {_FLUSH: self.found[_FLUSH]} if is_kept else {}
 
     def forget_last_run(self) -> None:
         """Let the next start judge by the defaults of this run alone.
@@ -73,8 +52,8 @@ class Note:
             StorageError: The disk failed or is full.
         """
         image = self._journal.image
-        if image.noted != self._facts:
-            self._journal.record(broker_configured(image.broker_configs, self._facts))
+        if image.noted != self._of_this_run:
+            self._journal.record(broker_configured(image.broker_configs, self._of_this_run))
         self._kept = {}
 
     def was_durable(self, configs: Mapping[str, str]) -> bool:
@@ -94,13 +73,10 @@ class Note:
 
         Raises:
             StorageError: The disk failed or is full.
-            OSError: The same, while the file from before was removed.
         """
         wanted = self.wanted(defaults)
-        self._facts = _facts(defaults)
-        has_old = self._disk.exists(self._old_note)
-        if wanted != self._journal.image.noted or has_old:
+        self._of_this_run = _facts(defaults)
+        image = self._journal.image
+        if wanted != image.noted:
             before()
-            self._journal.record(broker_configured(self._journal.image.broker_configs, wanted))
-        if has_old:
-            _remove_old_note(self._disk, self._old_note)
+            self._journal.record(broker_configured(image.broker_configs, wanted))

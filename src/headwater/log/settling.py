@@ -5,7 +5,7 @@ After a crash the config tells whether acknowledged records may be lost, so that
 ahead of them. A commit may be under way meanwhile: files are synced by handles of their own.
 """
 
-from headwater.base.disk import Disk, may_pass, parent_directory, sync_names
+from headwater.base.disk import Disk, may_pass, parent_directory, remedy, sync_names
 from headwater.base.errors import StorageError
 from headwater.base.settings import TopicConfig
 from headwater.log.names import LOG
@@ -31,10 +31,11 @@ def settle(disk: Disk, log: PartitionLog, config: TopicConfig) -> None:
         for directory in (log.directory, parent_directory(log.directory)):
             sync_names(disk, directory)
     except OSError as error:
-        if not may_pass(error):
-            log.fail(str(error))
-        hint = "try again when there is room, or raise the file limit"
-        raise StorageError(f"{log.directory}: {error}", hint=hint) from error
+        if may_pass(error):
+            message = f"{log.directory}: {error}"
+            raise StorageError(message, hint=remedy(error), passes=True) from error
+        log.fail(str(error))
+        raise StorageError(log.failure) from error
 
 
 def _with_tail(log: PartitionLog) -> list[str]:

@@ -15,7 +15,7 @@ what recurs while it is open (``upkeep``), and nothing of who asks.
 What holds whenever the power goes:
 
 * VERSION is written when the journal is durable. Where it is there without the journal, something
-  was lost, a volume that is not mounted as a rule, and nothing may be begun anew in its place.
+  was lost, usually because a volume is not mounted, and nothing may be begun anew in its place.
 * A topic exists as soon as its journal entry is synced; its directories come and go after it. So a
   directory of an unknown topic is nobody's, and one whose topic id differs belongs to a deleted
   topic of the same name.
@@ -59,7 +59,7 @@ from headwater.log.layout import (
 )
 from headwater.log.lost import JOURNAL, check_journal
 from headwater.log.manifest import PRODUCER_ID_BLOCK, Manifest, TopicEntry
-from headwater.log.noted import OLD_NOTE, Note
+from headwater.log.noted import Note
 from headwater.log.partition import PartitionLog
 from headwater.log.progress import Recovery
 from headwater.log.recovery import tell_missing
@@ -349,8 +349,7 @@ class LogStore:
         changed = [
             (topic, TopicConfig.parse(topic.configs, defaults)) for topic in self._topics.values()
         ]
-        with self._upkeep.writing(OLD_NOTE):
-            self.note.write(defaults, self.persist_log_starts)
+        self.note.write(defaults, self.persist_log_starts)
         self._topic_defaults = defaults
         for topic, config in changed:
             topic.configure(config)
@@ -478,7 +477,7 @@ class LogStore:
             self._settings, self._topic_defaults = held, held.topic_defaults()
         marker = f"{directory}/{CLEAN_SHUTDOWN}"
         self.stopped_cleanly = read_clean_shutdown(disk, marker) == image.node_epoch
-        self.note = Note(disk, directory, self._manifest, clean=self.stopped_cleanly)
+        self.note = Note(self._manifest, clean=self.stopped_cleanly)
         self._manifest.record(manifest.started(image.node_epoch + 1))
         if disk.exists(marker):
             disk.remove(marker)

@@ -1,10 +1,8 @@
 """Every fault at every operation of a data directory's life breaks no promise."""
 
-import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -18,14 +16,6 @@ STEP = 140
 """Operations per test: few enough that two workers share them."""
 
 pytestmark = pytest.mark.crash
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Thousands of recoveries would fill the captured log."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize("first", range(1, OPERATIONS_MAX + 1, STEP))

@@ -1,9 +1,8 @@
 """Descriptors that run out at any moment in the life of a data directory lose nothing."""
 
 import errno
-import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -25,14 +24,6 @@ STARTS_MAX = 20
 LOOKS_MAX = 3
 
 pytestmark = pytest.mark.crash
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Thousands of recoveries would fill the captured log."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 class Shortage:

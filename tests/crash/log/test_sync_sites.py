@@ -1,8 +1,5 @@
 """No sync can be left out: for each there is a crash that shows that it is missing."""
 
-import logging
-from collections.abc import Iterator
-
 import pytest
 
 from headwater.testing.memory_disk import Operation
@@ -14,7 +11,6 @@ from tests.crash.log.workload import Life, new_disk
 SITES = find_all_sites()
 NOT_YET = {
     "log/leftovers.py": "nothing here writes .swap files; the tests of compaction do",
-    "log/noted.py": "nothing here has a note from before the journal's; the tests of overflow do",
     "snapshot.sync_all()": "no start is cut off here; a test of recovery cuts off each operation",
     "log/snapshots.py": "nothing here lacks room for a snapshot; the tests of snapshots do",
 }
@@ -25,14 +21,6 @@ NEARBY = 12
 """Operations behind a missing sync within which a torn write shows it, if any does."""
 
 pytestmark = pytest.mark.crash
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Iterator[None]:
-    """Thousands of recoveries would fill the captured log."""
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 def operations_behind(site: Site) -> set[int]:

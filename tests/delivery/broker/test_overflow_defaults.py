@@ -4,19 +4,16 @@ import errno
 
 import pytest
 
-from headwater.base.disk import replace_file
 from headwater.base.errors import StorageError
 from headwater.base.settings import BrokerSettings
 from headwater.delivery.broker.configs import Change, Operation
 from headwater.delivery.broker.topics import NewTopic
-from headwater.log import manifest
 from headwater.log.partition import PartitionLog
 from tests.delivery.dialects.kafka.desk import Desk
 
 BOUND = 10_000
 DROPPED_BY_DEFAULT = {"headwater.overflow": "drop", "headwater.overflow.bytes": str(BOUND)}
 LARGER = {"headwater.overflow": "drop", "headwater.overflow.bytes": str(10 * BOUND)}
-OLD_NOTE = "/data/log/overflow.properties"
 
 
 def dropping_desk(settings: dict[str, str]) -> Desk:
@@ -98,29 +95,6 @@ def test_the_brokers_own_topics_are_not_dropped_by_the_default_before() -> None:
     partition = desk.broker.topics.partition("__consumer_offsets", 0)
     assert partition is not None
     assert partition.log.log_start_offset == 0
-
-
-@pytest.mark.parametrize("crash", [True, False])
-def test_a_note_from_before_the_journals_counts_once(crash: bool) -> None:
-    desk = dropping_desk(DROPPED_BY_DEFAULT)
-    start = fill(desk).log_start_offset
-    desk.broker.store._manifest.record(manifest.broker_configured({}))
-    rule = "".join(f"{key}={value}\n" for key, value in DROPPED_BY_DEFAULT.items())
-    replace_file(desk.disk, OLD_NOTE, f"version=0\n{rule}".encode())
-
-    assert start_anew(desk, LARGER, crash=crash).log_start_offset == start
-    assert not desk.disk.exists(OLD_NOTE)
-    fill(desk)
-    assert start_anew(desk, LARGER).log_start_offset == start
-
-
-def test_a_damaged_note_from_before_the_journals_stops_no_start() -> None:
-    desk = dropping_desk({})
-    fill(desk)
-    replace_file(desk.disk, OLD_NOTE, b"version=0\nheadwater.overflow=perhaps\n")
-
-    log = start_anew(desk, {})
-    assert (log.log_start_offset, log.log_end_offset) == (0, 50)
 
 
 def test_where_nothing_is_dropped_by_default_no_default_is_noted() -> None:

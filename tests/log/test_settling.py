@@ -1,0 +1,58 @@
+"""Records that a config calls durable are synced before it holds, or it does not hold."""
+
+import errno
+import os
+
+import pytest
+
+from headwater.base.errors import StorageError
+from headwater.base.settings import TopicConfig
+from headwater.log.settling import settle
+from headwater.testing.memory_disk import MemoryDisk
+from tests.log.helpers import append_value, open_log, read_values
+
+CACHED = TopicConfig(flush_messages=1_000_000)
+DURABLE = TopicConfig()
+
+
+def refuse(path: str) -> None:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+
+
+def test_what_was_settled_survives_a_power_cut() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk, config=CACHED)
+    append_value(log, b"v")
+    settle(disk, log, DURABLE)
+
+    assert read_values(open_log(disk.crash(0, keep="nothing"))) == [(0, b"v")]
+
+
+def test_a_lack_of_descriptors_passes() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk, config=CACHED)
+    append_value(log, b"v")
+    disk.on_open = refuse
+    with pytest.raises(StorageError) as raised:
+        settle(disk, log, DURABLE)
+    assert raised.value.passes
+    assert "ulimit" in raised.value.hint
+    disk.on_open = lambda _: None
+
+    append_value(log, b"w")
+    settle(disk, log, DURABLE)
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_after_a_failed_sync_nobody_is_told_to_try_again(code: int) -> None:
+    disk = MemoryDisk()
+    log = open_log(disk, config=CACHED)
+    append_value(log, b"v")
+    disk.fail_at(disk.operations + 1, OSError(code, os.strerror(code)))
+    with pytest.raises(StorageError, match="cannot be synced") as raised:
+        settle(disk, log, DURABLE)
+
+    assert not raised.value.passes
+    assert not raised.value.hint
+    with pytest.raises(StorageError):
+        append_value(log, b"w")
