@@ -136,7 +136,7 @@ class Waiting(Protocol):
         ...
 
     def answer(self) -> None:
-        """Answer with what was seen last."""
+        """Answer with what there is."""
         ...
 
 
@@ -144,7 +144,8 @@ class LongPoll:
     """Lets a fetch wait until it has enough, or its time is up.
 
     Whatever changes what a reader sees wakes those who watch, so when the time is up the last look
-    still holds: an idle consumer of a thousand partitions is not looked after twice.
+    still holds where it found nothing: an idle consumer of a thousand partitions is not looked
+    after twice.
     """
 
     __slots__ = ("_fetch", "_partitions", "_timer")

@@ -97,7 +97,7 @@ class Overflow:
         self._reclaim = reclaim
         # Partitions that will be looked at when their last append is durable.
         self._awaited: set[Partition] = set()
-        # Those that could not be cut, for want of a descriptor as a rule, until the next upkeep.
+        # Those that could not be cut, usually for want of a descriptor, until the next upkeep.
         self._put_off: set[Partition] = set()
         self.counters: dict[tuple[str, int], Counters] = {}
 

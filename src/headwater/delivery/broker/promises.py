@@ -3,8 +3,8 @@
 This file alone decides how long a read waits for such records. `acks=1` is answered when a batch is
 in the page cache, and readers see it when it is synced, some tenths of a millisecond later. Whoever
 has that answer, or has heard of it from the producer, may ask for the end of the partition at once:
-the read is then answered when the sync is through. Reads wait for nothing else, and nothing that
-comes after them.
+the read is then answered when the sync is through. Reads wait for nothing else, and not for what
+is written after they began.
 
 A sync that fails ends the wait too, and the broker. One that cannot be tried, because no file can
 be opened for it, does neither: for as long as that lasts, each read waits for a bounded time and
@@ -52,7 +52,10 @@ class Wait:
             otherwise()
 
     def cancel(self) -> None:
-        """Nobody waits any more; partitions may hold this for long, but not the request."""
+        """Nobody waits any more.
+
+        Partitions may keep this object for long, so it lets go of the request.
+        """
         self._timer.cancel()
         self._action = None
         self._otherwise = _nothing

@@ -61,7 +61,7 @@ class StateReplay:
             for record in records:
                 marker = read_end_transaction(record)
                 if marker is not None:
-                    self._ended(header.producer_id, committed=marker.is_commit)
+                    self._end_transaction(header.producer_id, committed=marker.is_commit)
         elif header.is_transactional:
             written = self._open.setdefault(header.producer_id, {})
             for offset, timestamp, key, value, _ in records:
@@ -91,7 +91,7 @@ class StateReplay:
         self._open.clear()
         self._tombstones.clear()
 
-    def _ended(self, producer_id: int, *, committed: bool) -> None:
+    def _end_transaction(self, producer_id: int, *, committed: bool) -> None:
         written = self._open.pop(producer_id, {})
         for key, stored in written.items() if committed else ():
             known = self.newest.get(key)

@@ -166,7 +166,7 @@ class StateTopic:
         """
         _log.warning(
             "%s: %d keys lay in other partitions than their owners', because the topic was given "
-            "more partitions; the newest value of each is brought home",
+            "more partitions; the newest value of each is moved to its owner's partition",
             self.name,
             len(homecomings),
         )
@@ -186,7 +186,13 @@ class StateTopic:
                 entries = [Entry(each.key, newest[each.key].value) for each in moving]
                 first_offset = self.append(owner, entries, bury)
             except KafkaError as error:
-                _log.warning("%s: %s is not brought home yet: %s", self.name, owner, error.message)
+                _log.warning(
+                    "%s: the records of %s are not moved to their own partition yet: %s; the next "
+                    "start tries again",
+                    self.name,
+                    owner,
+                    error.message,
+                )
                 continue
             for offset, each in enumerate(moving, first_offset):
                 newest[each.key] = newest[each.key]._replace(offset=offset)
@@ -202,7 +208,12 @@ class StateTopic:
                 batch = build_batch(tombstones)
                 self._topic().partitions[index].append(batch, parse_header(batch))
         except KafkaError as error:
-            _log.warning("%s: what was brought home is still astray: %s", self.name, error.message)
+            _log.warning(
+                "%s: records were copied to their owner's partition, but their old copies could "
+                "not be ended: %s; the next start tries again",
+                self.name,
+                error.message,
+            )
 
     def _topic(self) -> BrokerTopic:
         return self._topics.get(self.name) or self._topics.create([self._wanted])[0]

@@ -40,7 +40,7 @@ def share_descriptors(wanted: int | None) -> Shares:
     if limit == resource.RLIM_INFINITY:
         return Shares(wanted or sys.maxsize, sys.maxsize)
     spare = min(_SPARE_MAX, limit // 8)
-    # As many for clients as stay free, however much the log wants.
+    # However much the log wants, clients keep at least `spare`, too.
     most = max(limit - 2 * spare, 1)
     if wanted is not None and wanted > most:
         _log.warning(

@@ -121,7 +121,12 @@ class Listener:
                 return
             self._out_of_descriptors = False
             if len(self._connections) + len(self._held) >= self._clients_max:
-                _log.warning("refusing %s: the log needs the last files; raise the limit", address)
+                _log.warning(
+                    "refusing %s: %d clients are connected, as many as the file limit allows; "
+                    "raise it (ulimit -Hn)",
+                    address,
+                    self._clients_max,
+                )
                 sock.close()
                 continue
             pause_ms = self._gate.pause_ms()

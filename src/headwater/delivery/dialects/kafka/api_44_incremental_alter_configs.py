@@ -4,8 +4,9 @@ Behaviour:
 * SET, DELETE, and on lists APPEND and SUBTRACT, each on one config; the others stay as they are.
   APPEND and SUBTRACT start from what holds, be it the topic's own or the broker's default.
 * All changes of a resource are checked before one is made.
-* On the broker, the defaults of topics can be changed while it runs, for this node or ("") for
-  every node; they reach every topic at once. All other settings are read-only.
+* On the broker, the defaults of topics and the settings that are marked dynamic can be changed
+  while it runs, for this node or ("") for every node; they are in force at once. All other settings
+  are read-only.
 * An operation that does not exist is INVALID_REQUEST; Kafka answers UNKNOWN_SERVER_ERROR.
 """
 

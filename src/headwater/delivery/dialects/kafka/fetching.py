@@ -81,7 +81,10 @@ class Fetch:
         return enough
 
     def answer(self) -> None:
-        """Answer with what was seen last, or with what is new of it to the session."""
+        """Answer with what was seen last, or with what is new of it to the session.
+
+        Records that were let go while it waited are looked up again.
+        """
         if not self._found:
             self._found, _ = collect(self._wanted, self._limits)
         session = self._session
