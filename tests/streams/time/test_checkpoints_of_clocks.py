@@ -8,19 +8,12 @@ import pytest
 
 from headwater.streams.errors import CheckpointError
 from tests.streams.brokers import Broker
-from tests.streams.time.planned import LIMIT, Offset, Query
+from tests.streams.time.planned import LIMIT, Query
 
 
 @pytest.fixture
 def topic(broker: Broker) -> str:
     return broker.topic("time", partitions=2)
-
-
-def without_reads(offset: Offset) -> Offset:
-    """Return an offset as version 2 has it."""
-    older = offset | {"version": 2}
-    del older["reads"]
-    return older
 
 
 def test_it_goes_on_after_a_restart(start: Callable[..., Query], topic: str) -> None:
@@ -174,13 +167,10 @@ def test_the_time_of_another_column_is_not_gone_on_with(
     query.plan({0: (1000, 0, 9), 1: (1000, 0, 9)})
     query.plan()
     query.options = dataclasses.replace(query.options, name="at/any/p02")
-    for version in (3, 2):
-        if version == 2:
-            query.offset = without_reads(query.offset)
-        query.start()
-        with pytest.raises(CheckpointError, match=f"by 'expires' of {topic}, and .* by 'at'") as it:
-            query.plan()
-        assert "checkpointLocation" in it.value.hint
+    query.start()
+    with pytest.raises(CheckpointError, match=f"by 'expires' of {topic}, and .* by 'at'") as it:
+        query.plan()
+    assert "checkpointLocation" in it.value.hint
 
 
 def test_another_delay_another_idle_and_another_rule_are_gone_on_with(
@@ -199,23 +189,20 @@ def test_another_delay_another_idle_and_another_rule_are_gone_on_with(
 def test_a_clock_that_lies_at_the_place_of_another_is_gone_on_with(
     start: Callable[..., Query], broker: Broker, topic: str
 ) -> None:
-    """As an earlier release has put the clocks of a join, which had an order by chance."""
+    """As after the inputs of a join were exchanged."""
     query, other = start(topic), start(broker.topic("time"))
     query.plan({0: (1000, 0, 9), 1: (1000, 0, 9)})
     query.plan()
     other.plan({0: (70, 0, 9)})
     other.plan()
     own, others = query.offset, other.offset
-    for version in (3, 2):
-        if version == 2:
-            own, others = without_reads(own), without_reads(others)
-        query.offset, query.others = others, (own,)
-        query.start()
-        query.plan()
-        assert query.offset["clock"] == own["clock"], "there is a batch, in which it is put right"
-        assert query.decided == (990, False)
-        put_right = query.offset
-        assert query.plan() == put_right
+    query.offset, query.others = others, (own,)
+    query.start()
+    query.plan()
+    assert query.offset["clock"] == own["clock"], "there is a batch, in which it is put right"
+    assert query.decided == (990, False)
+    put_right = query.offset
+    assert query.plan() == put_right
 
 
 @pytest.mark.parametrize(
@@ -227,7 +214,7 @@ def test_a_clock_that_lies_at_the_place_of_another_is_gone_on_with(
         {"version": 1, "clock": "c"},
         {"version": 1, "clock": "c", "asked": 1, "watermark": 1, "idle": False, "ends": [["t"]]},
         {"version": 2, "clock": "c", "asked": 1, "watermark": 1, "idle": False, "fold": {"t": 1}},
-        {"version": 3, "clock": "c", "asked": 1, "watermark": 1, "idle": False, "reads": [{}]},
+        {"version": 2, "clock": "c", "asked": 1, "watermark": 1, "idle": False, "reads": [{}]},
         [],
     ],
 )

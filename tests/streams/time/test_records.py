@@ -159,7 +159,6 @@ def test_reports_of_rows_that_were_not_read_wait() -> None:
         scan.fold({PLACES[0]: position})
         progress = scan.progress().get(PLACES[0])
         assert (None if progress is None else progress.time_us) == time_us
-        assert scan.has_waiting is (position < 7)
 
 
 def test_reports_without_a_time_tell_nothing() -> None:

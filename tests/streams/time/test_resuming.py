@@ -1,7 +1,6 @@
 """Which of a checkpoint's clocks a time reader goes on with, by what offsets say."""
 
 import dataclasses
-from collections.abc import Callable
 
 import pytest
 
@@ -27,10 +26,9 @@ def offset(clock: str, who: Identity, *topics: str, number: int = 0) -> TimeOffs
     return who.put_on(TimeOffset(clock, 1, None, decided, fold))
 
 
-def old(of: TimeOffset, version: int = 2) -> TimeOffset:
+def old(of: TimeOffset) -> TimeOffset:
     """Return the same as an earlier release wrote it."""
-    older = dataclasses.replace(of, choices=None)
-    return dataclasses.replace(older, name=None, fold={}) if version == 1 else older
+    return dataclasses.replace(of, name=None, choices=None, fold={})
 
 
 def found(who: Identity, at_place: TimeOffset, *others: TimeOffset) -> str:
@@ -41,7 +39,8 @@ def test_an_offset_says_whose_it_is() -> None:
     for choice in (ORDERS, HALF, LIKE_O):
         written = offset("c", identity(choice), "orders")
         assert parse_time_offset(written.as_json()) == written
-        assert parse_time_offset(old(written).as_json()) == old(written)
+    nobodys = TimeOffset("c")
+    assert parse_time_offset(nobodys.as_json()) == nobodys
 
 
 def test_nobody_is_asked_where_the_place_is_right() -> None:
@@ -52,24 +51,13 @@ def test_nobody_is_asked_where_the_place_is_right() -> None:
     assert found_again(identity(ORDERS), own, asked) == own
 
 
-@pytest.mark.parametrize("release", [lambda of: of, old])
-def test_clocks_that_have_changed_places_are_found_by_their_topics(
-    release: Callable[[TimeOffset], TimeOffset],
-) -> None:
-    orders = release(offset("o", identity(ORDERS), "orders"))
-    payments = release(offset("p", identity(PAYMENTS), "payments"))
+def test_clocks_that_have_changed_places_are_found_by_their_topics() -> None:
+    orders = offset("o", identity(ORDERS), "orders")
+    payments = offset("p", identity(PAYMENTS), "payments")
     for at_place, other in ((orders, payments), (payments, orders)):
         assert found(identity(ORDERS), at_place, other) == "o"
         assert found(identity(PAYMENTS), at_place, other) == "p"
         assert found(identity(PAYMENTS, "at/mark 5/p77"), at_place, other) == "p", "another plan"
-
-
-def test_an_old_clock_that_has_read_nothing_is_found_by_what_others_have_read() -> None:
-    orders = old(offset("o", identity(ORDERS)))
-    payments = old(offset("p", identity(PAYMENTS), "payments"))
-    for at_place, other in ((orders, payments), (payments, orders)):
-        assert found(identity(ORDERS), at_place, other) == "o"
-        assert found(identity(PAYMENTS), at_place, other) == "p"
 
 
 def test_two_clocks_of_one_topic_are_told_apart_by_partitions_by_names_and_by_their_places() -> (
@@ -80,26 +68,20 @@ def test_two_clocks_of_one_topic_are_told_apart_by_partitions_by_names_and_by_th
         offset("2", identity(OTHER_HALF), "orders", number=1),
     )
     assert found(identity(HALF), two, one) == "1"
-    assert found(identity(HALF), old(two), old(one)) == "1"
     first, second = identity(ORDERS, "at/any/p01"), identity(ORDERS, "at/any/p02")
     one, two = offset("1", first, "orders"), offset("2", second, "orders")
     assert found(first, two, one) == "1"
-    assert found(first, old(two), old(one)) == "1"
     assert found(identity(ORDERS, "at/any/p03"), two, one) == "2"
 
 
 def test_where_an_earlier_release_does_not_say_which_it_is_nothing_is_guessed() -> None:
     who = identity(ORDERS)
-    for version in (1, 2):
-        one, two = (
-            old(offset(name, identity(ORDERS, f"at/any/p{name}"), "orders"), version)
-            for name in "12"
-        )
-        assert found(who, one) == "1", "where there is one, it is this"
-        with pytest.raises(CheckpointError, match="2 watermarks that may be the one by 'at'") as it:
-            found(who, one, two)
-        assert "checkpointLocation" in it.value.hint
-    nothing = [old(offset(name, identity(ORDERS, "at/any/p9"))) for name in "12"]
+    one, two = (old(offset(name, who, "orders")) for name in "12")
+    assert found(who, one) == "1", "where there is one, it is this"
+    with pytest.raises(CheckpointError, match="2 watermarks that may be the one by 'at'") as it:
+        found(who, one, two)
+    assert "checkpointLocation" in it.value.hint
+    nothing = [old(offset(name, who)) for name in "12"]
     assert found(who, *nothing) == "1", "neither has a time that could be wrong"
 
 
@@ -115,7 +97,6 @@ def test_topics_more_or_less_make_no_other_clock() -> None:
         (offset("c", identity(ORDERS, "expires/any/p01"), "orders"), "by 'expires' of orders"),
         (offset("c", identity(ORDERS, "a/b/any/p01")), "by 'a/b' of orders"),
         (offset("c", identity(PAYMENTS), "payments"), "by 'at' of payments"),
-        (old(offset("c", identity(PAYMENTS), "payments")), "by 'at' of payments"),
         (offset("c", identity(Choice(pattern="p.*"))), "by 'at' of p"),
     ],
 )

@@ -104,11 +104,6 @@ class TimeScan:
         self._folded: dict[tuple[str, Place], Progress] = {}
         self._live: dict[Place, list[_Live]] = {}
 
-    @property
-    def has_waiting(self) -> bool:
-        """Whether there are reports of rows that are not known to have been read."""
-        return bool(self._waiting)
-
     def progress(self) -> dict[Place, Progress]:
         """Return how far each partition has come, by the reports that were folded.
 

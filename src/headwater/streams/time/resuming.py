@@ -9,7 +9,7 @@ A clock is known by its column and by what its sources read. It stays the same w
 another `idle`, another rule for the future, another plan, and with a topic more or less: people
 change these, and go on. Where several may be meant, that one is which reads exactly the same; then
 the one whose tasks report under the same name, which has a digest of the plan; then the one that
-has read the same topics; then the one at the place. Before version 3 a place says nothing.
+has read the same topics; then the one at the place. Before version 2 a place says nothing.
 
 Nobody is asked: what else the checkpoint has is handed in where it has to be known.
 """
@@ -56,7 +56,7 @@ class Identity:
         if offset.name is not None and column_in(offset.name) != column_in(self.name):
             return False
         if offset.choices is None:
-            return not offset.fold or self.has_read(offset)
+            return True
         return self.has_read(offset) or any(
             _meet(one, other) for one in self.choices for other in offset.choices
         )
@@ -124,10 +124,7 @@ def _meet(one: Choice, other: Choice) -> bool:
 
 
 def _another(identity: Identity, offset: TimeOffset) -> CheckpointError:
-    if offset.choices is None:
-        topics = sorted({topic for topic, _ in offset.fold})
-    else:
-        topics = _topics(offset.choices)
+    topics = _topics(offset.choices or ())
     return CheckpointError(
         f"the checkpoint has a watermark by {_told(offset.name, topics)}, and the query has one by "
         f"{_told(identity.name, _topics(identity.choices))}: judged by the old one, rows of the "

@@ -2,7 +2,7 @@
 
 This file alone decides the form of the JSON, and reads no broker and no clock:
 
-    {"version": 3, "clock": "...", "asked": 1, "name": "...", "reads": [{"subscribe": "orders"}],
+    {"version": 2, "clock": "...", "asked": 1, "name": "...", "reads": [{"subscribe": "orders"}],
      "watermark": 17, "idle": false, "fold": {"orders": {"0": [27, 1700000000000]}}}
 
 `fold` has, of each partition, the largest event time that this checkpoint has read, and when that
@@ -17,7 +17,7 @@ original did, whatever the original has read since. `clock` is drawn once per ch
 says how often there had to be a batch although nothing was known: once at the beginning, and before
 a stream is declared to have ended.
 
-Version 2 had no `reads`. Version 1 had neither `fold` nor `name`, but `query`, the id of the query.
+Version 1 had `query`, the id of the query, and none of `fold`, `name` and `reads`.
 
 To change the form: raise `VERSION`, and keep reading the old one; checkpoints outlive releases.
 """
@@ -31,8 +31,8 @@ from headwater.streams.options import Choice, choice_of
 from headwater.streams.time.fold import UNKNOWN, Decision, Place, Progress
 from headwater.streams.time.reader_options import choice_as_json
 
-VERSION: Final = 3
-_READABLE: Final = (1, 2, 3)
+VERSION: Final = 2
+_READABLE: Final = (1, 2)
 
 
 @dataclass(frozen=True, slots=True)
