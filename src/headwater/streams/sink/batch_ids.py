@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from headwater.base.directory_lock import AlreadyLockedError, RealLock
+from headwater.base.private import make_private_directory, write_private_text
 from headwater.streams.sink.errors import StagingError
 from headwater.streams.sink.staging import own_root
 
@@ -42,7 +43,7 @@ def lent_id(directory: str | None = None) -> Iterator[str]:
         # Without a folder of our own a write is still a write.
         with contextlib.suppress(StagingError, OSError):
             folder = own_root(directory) / _FOLDER
-            folder.mkdir(mode=0o700, exist_ok=True)
+            make_private_directory(folder)
             name = _taken(folder, held)
         yield f"hw.batch-{name or uuid.uuid4()}"
 
@@ -58,6 +59,6 @@ def _taken(folder: Path, held: contextlib.ExitStack) -> str | None:
         name = path.read_text(encoding="utf-8") if path.exists() else ""
         if not name:
             name = str(uuid.uuid4())
-            path.write_text(name, encoding="utf-8")
+            write_private_text(path, name)
         return f"{name}-{socket.gethostname()}"
     return None
