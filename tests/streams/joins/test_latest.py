@@ -91,11 +91,14 @@ ONE, OTHER = profile("a", None, 1, 1), profile("a", None, 2, 2)
 @pytest.mark.parametrize(
     "batches, words",
     [
-        ([[ONE, OTHER]], "2 rows of the table stand under one key"),
-        ([[ONE], [OTHER]], "2 rows of the table stand under one key"),
+        ([[ONE, OTHER]], "2 rows have the same key"),
+        ([[ONE], [OTHER]], "2 rows have the same key"),
         ([[ONE], [taken_back(ONE, 2), OTHER, profile("a", None, 3, 3)]], "2 rows"),
-        ([[taken_back(ONE, 1)]], "taken back that is not there"),
-        ([[ONE], [taken_back(ONE, 2), taken_back(OTHER, 3)]], "taken back that is not there"),
+        ([[taken_back(ONE, 1)]], "take back a row that is not in the table"),
+        (
+            [[ONE], [taken_back(ONE, 2), taken_back(OTHER, 3)]],
+            "take back a row that is not in the table",
+        ),
     ],
 )
 def test_changes_have_one_row_under_a_key(batches: list[list[Event]], words: str) -> None:

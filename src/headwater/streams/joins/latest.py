@@ -118,13 +118,13 @@ def _check_single(table: Table, keys: pa.BinaryArray, groups: Groups, weights: I
     counts[table.find(keys.take(pa.array(groups.firsts))).codes] += 1
     if (counts > 1).any():
         raise RetractionError(
-            f"{counts.max()} rows of the table stand under one key of hf.join_latest, which can go "
-            "by one alone",
+            f"hf.join_latest takes one row of the table for each key, but {counts.max()} rows have "
+            "the same key",
             hint="give it one for each value of `on`, as hf.aggregate(by=...) and "
             "hf.top(1, by=...) do; hf.join_tables takes several",
         )
     if (counts < 0).any():
         raise RetractionError(
-            "a row of the table of hf.join_latest is taken back that is not there",
+            "hf.join_latest is told to take back a row that is not in the table",
             hint="give it changes of which no row was left out on the way",
         )

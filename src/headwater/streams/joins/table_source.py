@@ -102,9 +102,9 @@ def table(  # noqa: PLR0913 - each is one thing to say about a table
 
     The value of a record is the row as it is now, as a JSON object; a record without a value
     deletes the row that its key names: as a JSON object of the key columns, in Kafka Connect's
-    envelope or without, or as JSON or the plain text of the only one. For `hf.join_latest`,
-    `hf.join_asof`, `hf.join_tables`, `hf.aggregate` and `hf.top`. Choose rows behind the join: a
-    condition in front of it would hide that a row is gone.
+    envelope or without; or, where there is only one key column, as its JSON or plain text. For
+    `hf.join_latest`, `hf.join_asof`, `hf.join_tables`, `hf.aggregate` and `hf.top`. Choose rows
+    behind the join: a condition in front of it would hide that a row is gone.
 
     Args:
         spark: The session.
@@ -114,7 +114,8 @@ def table(  # noqa: PLR0913 - each is one thing to say about a table
         valid_from: The column that says from when on a row holds, for `hf.join_asof`; "timestamp"
             is when the record was written, if no column is called so. A row is gone from the time
             on at which the record was written that deletes it; that moves the watermark, too.
-        delay: How long after it begins to hold a version may be written, as for `hf.watermark`.
+        delay: How late a version may be written, from the time at which it begins to hold; see
+            `hf.watermark`.
         idle: For how long a partition is waited for; None: for ever.
         future: How far ahead rows may be dated to be believed; None: a table may say today what
             holds next year. Such rows move the watermark no further than to when they were written.

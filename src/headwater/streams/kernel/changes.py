@@ -10,7 +10,7 @@ columns since: `op` and `version` may be dropped, renamed or cast, and Spark for
 but the first side of a union. What may be done to rows on the way, `whole` decides.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Final
 
@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from headwater.streams.kernel.errors import RetractionError, retracted
 from headwater.streams.kernel.operator import VERSION, WEIGHT
-from headwater.streams.kernel.ways import IS_TABLE, OP, RETRACTS, Origin, ways
+from headwater.streams.kernel.ways import IS_TABLE, OP, RETRACTS, Origin, Way, ways
 from headwater.streams.kernel.whole import KEY_PART, check_whole
 from headwater.streams.time.clocks import FAULT, HIDDEN, hidden_names
 
@@ -47,12 +47,14 @@ def kind_of(frame: DataFrame) -> Kind:
         RetractionError: They may be taken back, and do not say any more which of them are; or they
             are those of a table, and some that say that a row is gone may be missing.
     """
-    if _is_table(frame):
+    found = ways(frame)
+    if _is_table(frame, _begun(found, Origin.TABLE)):
         return Kind.TABLE
-    if may_retract(frame):
-        check_whole(frame, Origin.CHANGES)
+    changes = _begun(found, Origin.CHANGES)
+    if _may_retract(frame, changes):
+        check_whole(frame, changes)
         for name in (OP, HIDDEN):
-            _check_kept(frame, name)
+            _check_kept(frame, name, changes)
         return Kind.CHANGES
     is_given = HIDDEN in frame.columns and FAULT not in hidden_names(frame)
     is_change = is_given and OP in frame.columns and VERSION in frame.columns
@@ -61,20 +63,28 @@ def kind_of(frame: DataFrame) -> Kind:
 
 def may_retract(frame: DataFrame) -> bool:
     """Return whether rows may be taken back, whatever was done to their columns since."""
+    return _may_retract(frame, _begun(ways(frame), Origin.CHANGES))
+
+
+def _begun(found: Iterable[Way], origin: Origin) -> list[Way]:
+    """Return the ways that begin with such rows."""
+    return [way for way in found if way.origin is origin]
+
+
+def _may_retract(frame: DataFrame, changes: Sequence[Way]) -> bool:
     if not hasattr(frame, "_jdf"):
         # Without a plan the columns themselves have to say it.
         return any(field.metadata.get(RETRACTS) for field in frame.schema)
-    return any(way.origin is Origin.CHANGES for way in ways(frame))
+    return bool(changes)
 
 
-def _is_table(frame: DataFrame) -> bool:
-    """Return whether rows are those of a table.
+def _is_table(frame: DataFrame, found: Sequence[Way]) -> bool:
+    """Return whether rows are those of a table, whose ways were found.
 
     Raises:
         RetractionError: They are, and their `op` was made anew or has another name, or some of them
             may be missing.
     """
-    found = [way for way in ways(frame) if way.origin is Origin.TABLE]
     if hasattr(frame, "_jdf"):
         names = {name for way in found for name in way.kept(OP)}
     else:
@@ -87,7 +97,7 @@ def _is_table(frame: DataFrame) -> bool:
         )
     if OP not in frame.columns or not (found or names):
         return False
-    check_whole(frame, Origin.TABLE)
+    check_whole(frame, found)
     if not all(OP in way.kept(OP) for way in found):
         raise RetractionError(
             f"the column {OP!r} of a table was made anew, which says what is deleted",
@@ -102,12 +112,12 @@ def check_versions(frame: DataFrame) -> None:
     Raises:
         RetractionError: They are not.
     """
-    if may_retract(frame):
-        _check_kept(frame, VERSION)
+    changes = _begun(ways(frame), Origin.CHANGES)
+    if _may_retract(frame, changes):
+        _check_kept(frame, VERSION, changes)
 
 
-def _check_kept(frame: DataFrame, name: str) -> None:
-    changes = [way for way in ways(frame) if way.origin is Origin.CHANGES]
+def _check_kept(frame: DataFrame, name: str, changes: Sequence[Way]) -> None:
     if name in frame.columns and (
         name == HIDDEN
         or (changes and all(name in way.kept(name) for way in changes))

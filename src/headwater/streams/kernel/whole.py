@@ -13,6 +13,7 @@ In front of a topic, rows may be left out: whoever reads it sees what. But what 
 it counts twice where a row is taken back, and that cannot be seen any more.
 """
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
@@ -67,19 +68,18 @@ _REMEMBERING: Final = frozenset(
 _BEHIND: Final = "put it behind the aggregate or the join that takes these rows"
 
 
-def check_whole(frame: DataFrame, origin: Origin) -> None:
+def check_whole(frame: DataFrame, found: Iterable[Way]) -> None:
     """Refuse rows of which some may be missing that say that others are gone.
 
     Args:
         frame: The rows.
-        origin: What they are where their way begins; what else was put to them may be anything.
+        found: The ways of those that may be gone; what else was put to them may be anything.
 
     Raises:
         RetractionError: Some may be missing.
     """
-    for way in ways(frame):
-        if way.origin is origin:
-            _check_way(frame, way)
+    for way in found:
+        _check_way(frame, way)
 
 
 def check_counted(frame: DataFrame) -> None:
@@ -135,8 +135,8 @@ def _check_way(frame: DataFrame, way: Way) -> None:
         elif name not in _PASSING:
             rows = "rows of a table are" if is_table else "rows that may be taken back are"
             raise RetractionError(
-                f"{rows} given to {_SPARKS_NAMES.get(name, name)}: that a row is gone might get "
-                "lost in it",
+                f"{rows} given to {_SPARKS_NAMES.get(name, name)}, which may leave out the record "
+                "that says that a row is gone",
                 hint=f'{_BEHIND}; to take every change for an event: drop("op")'
                 if is_table
                 else _BEHIND,
@@ -168,8 +168,8 @@ def _check_chosen_alike(frame: DataFrame, way: Way, condition: Any, above: int) 
     if not told and all(is_steady(frame, each) for each in by):
         return
     raise RetractionError(
-        f"rows that may be taken back were chosen by {_told(sorted(told), condition)}: one could "
-        "be there, and that it is taken back could be left out",
+        f"rows that may be taken back were chosen by {_told(sorted(told), condition)}: a "
+        "row could be kept, and the record that takes it back left out",
         hint="choose rows by their values alone, or of what comes out; for rows that are never "
         "taken back, a window with late=hf.drop()",
     )

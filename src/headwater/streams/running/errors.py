@@ -27,7 +27,7 @@ _STATE_CONDITIONS = (
 _FULL = ("No space left on device", "Disk quota exceeded")
 # Spark's name for two drivers that both write the offsets of a batch.
 _SECOND_DRIVER = "CONCURRENT_STREAM_LOG_UPDATE"
-# What only a checkpoint of its own can end, once records or topics are not what they were.
+# Errors after which a new checkpoint is a way on; their own hints say whether there is another.
 _NEEDS_RESET = {
     "TopicRecreatedError",
     "CheckpointBehindError",

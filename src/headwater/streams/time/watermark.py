@@ -79,8 +79,8 @@ def watermark(
     Args:
         column: A column of timestamps.
         delay: By how much events may come out of order.
-        idle: For how long a partition is waited for of which no event time comes although it is
-            read: to its end, or rows that have no time. None: for ever.
+        idle: How long to wait for a partition from which no event time comes although the query
+            reads it, to its end or through rows without a time. None: for ever.
         future: Events that are dated so much later than their records' `timestamp` have no time:
             they move no watermark. With `hf.clamp(...)` they get that timestamp instead. For
             records without a timestamp (-1), the time of their batch counts. None: every time is

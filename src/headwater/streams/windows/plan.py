@@ -170,12 +170,12 @@ def _windowed(
 ) -> DataFrame:
     """Put the kernel's operator for such windows behind rows."""
     is_sliding = isinstance(asked, Sliding)
-    passed = _passed(rows, keys) if is_sliding else []
+    kind = kind_of(rows)
+    passed = _passed(rows, keys, kind) if is_sliding else []
     own = _CHANGE if is_sliding else (WINDOW, *_CHANGE)
     _check_names(own, keys=keys, passed=passed, results=measures)
     values = [*_arguments(measures).values(), *map(column_named, passed)]
-    weight = weight_of(kind_of(rows))
-    prepared = prepare(rows, keys, values, time=time_us(rows, time), weight=weight)
+    prepared = prepare(rows, keys, values, time=time_us(rows, time), weight=weight_of(kind))
     aggregations = _aggregations(measures, prepared)
     operator = _operator(asked, aggregations, prepared.values, late, len(passed))
     counts = new_counts(operator)
@@ -211,9 +211,8 @@ def _operator(
     return AlignedWindows(asked, aggregations, values, late.rule)
 
 
-def _passed(rows: DataFrame, keys: Mapping[str, Column]) -> list[str]:
+def _passed(rows: DataFrame, keys: Mapping[str, Column], kind: Kind) -> list[str]:
     """Return the columns that rows keep; what says what they are and whence is given anew."""
-    kind = kind_of(rows)
     own = {HIDDEN}
     if kind is Kind.CHANGES:
         own |= {OP, VERSION}
@@ -270,10 +269,11 @@ def aggregate(
             _check_names(_CHANGE, keys=keys, results=measures)
             _check_columns(rows, measures)
             arguments = _arguments(measures)
-            if kind_of(rows) is Kind.TABLE:
-                rows = _table_changes(rows, keys | arguments, buckets)
+            kind = kind_of(rows)
+            if kind is Kind.TABLE:
+                rows, kind = _table_changes(rows, keys | arguments, buckets), Kind.CHANGES
                 keys, arguments = _by_name(keys), _by_name(arguments)
-            weight = weight_of(kind_of(rows))
+            weight = weight_of(kind)
             values = list(arguments.values())
             prepared = prepare(rows, keys, values, weight=weight, needs_time=False)
             aggregations = _aggregations(measures, prepared)
@@ -326,19 +326,20 @@ def top(
     Raises:
         WindowSettingError: From the function: it cannot be ordered like that, two columns of the
             result would have one name, or a table has lost its primary key.
-        RetractionError: From the function: rows may be taken back, and do not say any more which.
+        RetractionError: From the function: rows may be taken back, and the column that says which
+            was dropped or changed.
     """
 
     def add(rows: DataFrame) -> DataFrame:
         with hints_shown():
             keys = _named(rows, by)
-            passed = _passed(rows, keys)
+            kind = kind_of(rows)
+            passed = _passed(rows, keys, kind)
             ranks = [] if rank is None else [rank]
             _check_names(_CHANGE, keys=keys, passed=passed, results=ranks)
-            if kind_of(rows) is Kind.TABLE:
-                rows = _table_changes(rows, keys | _by_name(passed), buckets)
+            if kind is Kind.TABLE:
+                rows, kind = _table_changes(rows, keys | _by_name(passed), buckets), Kind.CHANGES
                 keys = _by_name(keys)
-            kind = kind_of(rows)
             values = list(map(column_named, passed))
             prepared = prepare(rows, keys, values, weight=weight_of(kind), needs_time=False)
             types = dict(zip(passed, prepared.values.types, strict=True))
