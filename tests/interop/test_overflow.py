@@ -96,7 +96,9 @@ def with_aiokafka(bootstrap: str) -> int:
     return asyncio.run(produce())
 
 
-def consume(bootstrap: str, until: Callable[[list[bytes]], bool]) -> list[bytes]:
+def consume(
+    bootstrap: str, until: Callable[[list[bytes]], bool], *, commit_every: int = 10
+) -> list[bytes]:
     consumer = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -109,12 +111,14 @@ def consume(bootstrap: str, until: Callable[[list[bytes]], bool]) -> list[bytes]
     )
     consumer.subscribe(["t"])
     received: list[bytes] = []
+    end_s = time.monotonic() + WAIT_S
     while not until(received):
+        assert time.monotonic() < end_s, f"{len(received)} records, and no more come"
         message = consumer.poll(0.1)
         if message is not None:
             assert message.error() is None, message.error()
             received.append(message.value() or b"")
-            if len(received) % 10 == 0:
+            if len(received) % commit_every == 0:
                 consumer.commit(asynchronous=False)
     consumer.close()
     return received
@@ -159,6 +163,49 @@ def test_every_producer_waits_until_the_slow_consumer_has_caught_up(
     assert sorted(received) == sorted(values()), "nothing lost, nothing twice"
     if keeps_order:
         assert received == values(), "nothing out of order"
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_refused_first_batch_is_in_the_log_when_it_is_reported_as_delivered(
+    broker: EmbeddedBroker, transactional: bool
+) -> None:
+    """The small batches after it would pass, and be the first of a producer nobody knows."""
+    create(broker, "backpressure")
+    filling = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap_servers})
+    filling.produce("t", b"filling".ljust(BOUND_BYTES * 6 // 10))
+    filling.flush(WAIT_S)
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "batch.num.messages": 1,
+            "enable.idempotence": True,
+        }
+        | ({"transactional.id": "x"} if transactional else {})
+    )
+    if transactional:
+        producer.init_transactions(WAIT_S)
+        producer.begin_transaction()
+    sent = [b"large".ljust(BOUND_BYTES * 6 // 10), b"1", b"2", b"3"]
+    delivered: list[tuple[object, bytes | None]] = []
+    for value in sent:
+        producer.produce(
+            "t", value, callback=lambda error, message: delivered.append((error, message.value()))
+        )
+    wait_for_a_refusal(broker)
+    received: list[bytes] = []
+    reader = threading.Thread(
+        target=lambda: received.extend(
+            consume(broker.bootstrap_servers, lambda got: len(got) > len(sent), commit_every=1)
+        )
+    )
+    reader.start()
+    if transactional:
+        producer.commit_transaction(WAIT_S)
+    else:
+        producer.flush(WAIT_S)
+    reader.join(WAIT_S)
+    assert delivered == [(None, value) for value in sent]
+    assert received[1:] == sent
 
 
 def test_a_slow_consumer_of_a_dropping_topic_gets_the_newest(broker: EmbeddedBroker) -> None:

@@ -11,6 +11,7 @@ from headwater.base.errors import ErrorCode
 from headwater.base.record.records import Record, build_batch
 from headwater.delivery.broker.overflow import DELAY_MS_MAX, Overflow
 from headwater.delivery.broker.partition import Partition
+from headwater.delivery.broker.refused import PATIENCE_MS
 from headwater.delivery.broker.topics import NewTopic
 from headwater.delivery.wire.kafka.messages import (
     FetchRequest,
@@ -180,7 +181,7 @@ def test_what_had_been_dropped_is_dropped_again_after_a_start() -> None:
 
 def test_a_default_for_topics_drops_nothing_of_the_brokers_own() -> None:
     desk = Desk({"headwater.overflow": "drop", "headwater.overflow.bytes": "1000"})
-    desk.broker.create_on_demand(["__consumer_offsets"], allowed=True, client_id=None)
+    desk.broker.create_on_demand(["__consumer_offsets"], allowed=True)
     desk.broker.topics.create([NewTopic("a", 1, {})])
     for name in ("__consumer_offsets", "a"):
         partition = desk.broker.topics.partition(name, 0)
@@ -326,6 +327,37 @@ def test_batches_after_a_refused_one_are_refused_alike() -> None:
         end + 1,
         end + 2,
     ]
+
+
+def test_no_batch_of_a_new_producer_is_taken_before_the_one_that_was_refused() -> None:
+    """Where nothing is known of the producer, a smaller batch would pass and be its first."""
+    bench = Bench("backpressure")
+    bench.produce(size=5_000)
+    assert bench.produce(size=6_000, sequence=0).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+    for sequence in (1, 2, 1):
+        later = bench.produce(size=1, sequence=sequence)
+        assert later.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert "sequence number 0 was refused and has to come first" in (later.error_message or "")
+    assert bench.produce(size=1).error_code == ErrorCode.NONE, "others do not wait"
+
+    end = bench.partition.log.log_end_offset
+    bench.readers.offsets = {"g": end}
+    sent = [bench.produce(size=6_000, sequence=0)] + [
+        bench.produce(size=1, sequence=sequence) for sequence in (1, 2)
+    ]
+    assert [each.base_offset for each in sent] == [end, end + 1, end + 2]
+
+
+def test_a_producer_that_gave_its_first_batch_up_goes_on() -> None:
+    bench = Bench("backpressure")
+    bench.produce(size=5_000)
+    bench.produce(size=6_000, sequence=0)
+    for _ in range(3):
+        bench.desk.clock.advance(PATIENCE_MS - 1)
+        assert bench.produce(size=1, sequence=1).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        bench.produce(size=6_000, sequence=0)
+    bench.desk.clock.advance(PATIENCE_MS)
+    assert bench.produce(size=1, sequence=1).error_code == ErrorCode.NONE
 
 
 def test_backpressure_is_counted() -> None:

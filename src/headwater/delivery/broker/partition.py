@@ -15,6 +15,7 @@ from typing import Protocol
 
 from headwater.base.disk import Syncable
 from headwater.base.record.batch import BatchHeader
+from headwater.delivery.broker.refused import RefusedBatches
 from headwater.log.appended import Appended
 from headwater.log.partition import PartitionLog
 
@@ -57,6 +58,7 @@ class Partition:
         "ended",
         "log",
         "quiet_answer",
+        "refused",
     )
 
     def __init__(self, log: PartitionLog, commits: Commits) -> None:
@@ -65,6 +67,8 @@ class Partition:
         self.ended = False
         # What a dialect last told a reader who was at the end: (the state it told of, its bytes).
         self.quiet_answer: tuple[tuple[object, ...], bytes] | None = None
+        # Made when a batch of a producer is refused that the log does not know; most never need it.
+        self.refused: RefusedBatches | None = None
         self._commits = commits
         self._in_round = False
         # In offset order, because appends are: the head is always the next to become durable.

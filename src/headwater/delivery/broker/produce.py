@@ -7,12 +7,13 @@ knows nothing of the request that carried the batch.
 
 from typing import TYPE_CHECKING
 
-from headwater.base.errors import ErrorCode, KafkaError, StorageError
+from headwater.base.errors import RETRIABLE, ErrorCode, KafkaError, StorageError
 from headwater.base.record.batch import BatchHeader, parse_header
 from headwater.base.record.codecs import Codec
 from headwater.base.record.records import build_batch, iterate, iterate_keys
 from headwater.base.record.validation import validate_for_append
 from headwater.delivery.broker.partition import Partition
+from headwater.delivery.broker.refused import RefusedBatches
 from headwater.log.appended import Appended
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ _RECORDS_REPORTED_MAX = 100
 # Records are unpacked on the event loop, where nobody else is served meanwhile: 16 MiB take some
 # tenths of a second at worst, and an honest batch (max.message.bytes is 1 MiB) stays below.
 _UNPACKED_BYTES_MAX = 16 << 20
+
+
+# After these a client sends the same batch again. What is damaged does not say whose it is.
+_SENT_AGAIN = RETRIABLE - {ErrorCode.CORRUPT_MESSAGE}
 
 
 class InvalidRecordsError(KafkaError):
@@ -67,13 +72,35 @@ def append_batch(
         _require_keys(records)
     if config.compression_type != "producer":
         batch, header = _recompress(records, header, Codec.by_name(config.compression_type))
+    if partition.refused is not None:
+        partition.refused.check(header, broker.clock.monotonic_ms())
     try:
         if config.headwater_overflow == "buffer":
-            return partition.append(batch, header), 0
-        return _append_bounded(broker, partition, batch, header)
+            placed = partition.append(batch, header), 0
+        else:
+            placed = _append_bounded(broker, partition, batch, header)
     except StorageError as error:
         broker.short_of_room(error)
         raise
+    if partition.refused is not None:
+        partition.refused.forget(header.producer_id)
+    return placed
+
+
+def note_refused(
+    broker: "Broker", partition: Partition, records: memoryview | None, error: KafkaError
+) -> None:
+    """Remember a batch that was refused for a moment, so that no later one comes before it."""
+    if not records or error.code not in _SENT_AGAIN:
+        return
+    try:
+        header = parse_header(records)
+    except KafkaError:
+        return
+    if header.base_sequence >= 0 and partition.log.producers.get(header.producer_id) is None:
+        if partition.refused is None:
+            partition.refused = RefusedBatches()
+        partition.refused.note(header, broker.clock.monotonic_ms())
 
 
 def _append_bounded(

@@ -11,6 +11,8 @@ Behaviour:
 * When the disk fails, what still waits is answered KAFKA_STORAGE_ERROR, and the broker ends.
 * Whatever its acks, a batch joins the next group commit and is visible only after it. Reads that
   come after the answer to acks=1 wait for that commit, see `broker/promises`.
+* A batch that is refused for a moment, as by ``headwater.overflow``, has to come before those that
+  its idempotent producer has sent after it; see `broker/refused`.
 * A duplicate of one of a producer's last five batches answers the original offset.
 * Transactional batches need the transactional id in the request, and a partition that is part of
   the transaction; without it they are INVALID_TXN_STATE, from v11 on TRANSACTION_ABORTABLE. A
@@ -28,12 +30,13 @@ from functools import partial
 
 from headwater.base.errors import ErrorCode, KafkaError
 from headwater.delivery.broker.partition import Partition
-from headwater.delivery.broker.produce import InvalidRecordsError, append_batch
+from headwater.delivery.broker.produce import InvalidRecordsError, append_batch, note_refused
 from headwater.delivery.broker.topics import BrokerTopic
 from headwater.delivery.broker.transactions.admission import Refusals
 from headwater.delivery.dialects.kafka.call import Call
 from headwater.delivery.dialects.kafka.transactional import admit_transactional, find_topic
 from headwater.delivery.wire.kafka import messages
+from headwater.log.appended import Appended
 
 KEY = 0
 VERSIONS = (0, 13)
@@ -96,15 +99,7 @@ def _append_all(call: Call, request: messages.ProduceRequest, refusals: Refusals
             topic_response.partition_responses.append(answer)
             try:
                 partition = _check(call, topic, missing, data.index, acks)
-                if refusals:
-                    _check_refused(refusals, partition)
-                appended, delay = append_batch(
-                    call.broker,
-                    partition,
-                    data.records,
-                    zstd_allowed=call.version >= _FIRST_WITH_ZSTD,
-                    transactional_allowed=request.transactional_id is not None,
-                )
+                appended, delay = _append(call, request, partition, data.records, refusals)
             except KafkaError as error:
                 _refuse(answer, error)
                 failed = True
@@ -130,6 +125,28 @@ def _append_all(call: Call, request: messages.ProduceRequest, refusals: Refusals
             call.reply(None)
     else:
         _reply(call, response, waits)
+
+
+def _append(
+    call: Call,
+    request: messages.ProduceRequest,
+    partition: Partition,
+    records: memoryview | None,
+    refusals: Refusals,
+) -> tuple[Appended, int]:
+    try:
+        if refusals:
+            _check_refused(refusals, partition)
+        return append_batch(
+            call.broker,
+            partition,
+            records,
+            zstd_allowed=call.version >= _FIRST_WITH_ZSTD,
+            transactional_allowed=request.transactional_id is not None,
+        )
+    except KafkaError as error:
+        note_refused(call.broker, partition, records, error)
+        raise
 
 
 def _reply(call: Call, response: messages.ProduceResponse, waits: list[_Wait]) -> None:
