@@ -86,7 +86,7 @@ def test_what_a_larger_default_has_kept_is_not_dropped_by_the_smaller_one_before
 
 def test_the_brokers_own_topics_are_not_dropped_by_the_default_before() -> None:
     desk = dropping_desk(DROPPED_BY_DEFAULT)
-    desk.broker.create_on_demand(["__consumer_offsets"], allowed=True, client_id=None)
+    desk.broker.create_on_demand(["__consumer_offsets"], allowed=True)
     for _ in range(50):
         desk.append_unsynced("__consumer_offsets", size=900)
     desk.commits.run()

@@ -42,7 +42,7 @@ _UPKEEP_INTERVAL_MS = 1_000
 _COMPLAINT_INTERVAL_MS = 10_000
 # A client that has just deleted a topic refreshes what it knows of it, often with a request that
 # would create the topic. Five seconds outlast the quick repetitions of librdkafka and kafka-python.
-_STAYS_DELETED_MS = 5_000
+_STAYS_DELETED_MS = 2_000
 
 _log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class Broker:
         self._quiet_until_ms = 0
         self.topics = Topics(store, commits)
         self.promises = Promises(timers)
-        self._deleted_until_ms: dict[tuple[str, str | None], int] = {}
+        self._deleted_until_ms: dict[tuple[str, str | None, str], int] = {}
         self.groups = Groups(
             topics=self.topics, settings=settings, clock=clock, timers=timers, chance=chance
         )
@@ -119,17 +119,25 @@ class Broker:
     def _configured(self, settings: BrokerSettings) -> None:
         self.settings = settings
 
-    def delete_topic(self, name: str, *, client_id: str | None) -> None:
+    def delete_topic(self, name: str, *, client_id: str | None, client_host: str) -> None:
         """Delete a topic, and do not create it on demand of the same client for a while.
+
+        Many programs have their library's default id, so their address counts as well.
 
         Raises:
             KafkaError: As `Topics.delete`.
         """
         self.topics.delete(name)
-        self._deleted_until_ms[name, client_id] = self.clock.monotonic_ms() + _STAYS_DELETED_MS
+        until_ms = self.clock.monotonic_ms() + _STAYS_DELETED_MS
+        self._deleted_until_ms[name, client_id, client_host] = until_ms
 
     def create_on_demand(
-        self, names: Sequence[str], *, allowed: bool, client_id: str | None
+        self,
+        names: Sequence[str],
+        *,
+        allowed: bool,
+        client_id: str | None = None,
+        client_host: str = "",
     ) -> dict[str, ErrorCode]:
         """Create topics that a client merely mentioned, if that is the rule here.
 
@@ -151,7 +159,7 @@ class Broker:
             name
             for name, code in told.items()
             if code != ErrorCode.INVALID_TOPIC_EXCEPTION
-            and not self._stays_deleted(name, client_id)
+            and not self._stays_deleted(name, client_id, client_host)
         ]
         for name, plan in self._plan_on_demand(wanted).items():
             if isinstance(plan, KafkaError):
@@ -168,8 +176,8 @@ class Broker:
             told |= {plan.name: error.code for plan in granted}
         return told
 
-    def _stays_deleted(self, name: str, client_id: str | None) -> bool:
-        until_ms = self._deleted_until_ms.get((name, client_id))
+    def _stays_deleted(self, name: str, client_id: str | None, client_host: str) -> bool:
+        until_ms = self._deleted_until_ms.get((name, client_id, client_host))
         return until_ms is not None and self.clock.monotonic_ms() < until_ms
 
     def _plan_on_demand(self, names: Sequence[str]) -> dict[str, NewTopic | KafkaError]:

@@ -139,7 +139,7 @@ def test_a_full_disk_keeps_the_topic(desk: Desk) -> None:
     ],
 )
 def test_topics_that_hold_the_brokers_state_stay(desk: Desk, name: str, next_step: str) -> None:
-    desk.broker.create_on_demand([name], allowed=True, client_id=None)
+    desk.broker.create_on_demand([name], allowed=True)
     ((_, code, message),) = delete(desk, name)
     assert code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert (message or "").startswith(f"{name} holds all ")

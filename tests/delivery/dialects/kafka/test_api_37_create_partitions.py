@@ -103,7 +103,7 @@ def test_validate_only_adds_nothing(desk: Desk) -> None:
 def test_topics_that_hold_the_brokers_state_do_not_grow(
     desk: Desk, name: str, validate_only: bool
 ) -> None:
-    desk.broker.create_on_demand([name], allowed=True, client_id=None)
+    desk.broker.create_on_demand([name], allowed=True)
     before = partitions(desk, name)
     code, message = grow(desk, before + 1, name=name, validate_only=validate_only)
     assert code == ErrorCode.INVALID_TOPIC_EXCEPTION

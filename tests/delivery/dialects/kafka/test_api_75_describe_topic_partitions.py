@@ -38,7 +38,7 @@ def test_pages_while_topics_come_and_go() -> None:
 
 def test_internal_topics_are_marked() -> None:
     desk = Desk()
-    desk.broker.create_on_demand(["__consumer_offsets"], allowed=True, client_id=None)
+    desk.broker.create_on_demand(["__consumer_offsets"], allowed=True)
     (topic,) = desk.ask(DescribeTopicPartitionsRequest()).topics
 
     assert (topic.name, topic.is_internal) == ("__consumer_offsets", True)

@@ -477,7 +477,7 @@ def test_producers_expire_by_the_value_that_holds_now(desk: Desk) -> None:
 @pytest.fixture(params=["__consumer_offsets", "__transaction_state"])
 def state_topic(desk: Desk, request: pytest.FixtureRequest) -> str:
     name = str(request.param)
-    desk.broker.create_on_demand([name], allowed=True, client_id=None)
+    desk.broker.create_on_demand([name], allowed=True)
     return name
 
 

@@ -90,7 +90,10 @@ def _missing(
     if not names:
         return {}
     told = call.broker.create_on_demand(
-        names, allowed=request.allow_auto_topic_creation, client_id=call.client_id
+        names,
+        allowed=request.allow_auto_topic_creation,
+        client_id=call.client_id,
+        client_host=call.client_host,
     )
     return {
         name: _Topic(code, name, is_internal=name in INTERNAL_TOPICS) for name, code in told.items()

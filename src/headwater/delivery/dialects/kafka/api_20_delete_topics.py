@@ -3,7 +3,7 @@
 Behaviour:
 * A deleted topic is gone for everyone when the answer is sent; its files follow after
   file.delete.delay.ms, for readers still in them.
-* For five seconds a Metadata request of the same client does not create the topic again.
+* For two seconds a Metadata request of the same client does not create the topic again.
 * The topics that hold the broker's own state are not deleted: INVALID_TOPIC_EXCEPTION. Kafka 4.3
   deletes them, and with them every group or every transactional id.
 * delete.topic.enable=false refuses every topic: INVALID_REQUEST before v3, else
@@ -115,4 +115,4 @@ def _delete(
     quota.spend(len(topic.partitions))
     result.name = topic.name
     result.topic_id = topic.topic_id
-    broker.delete_topic(topic.name, client_id=call.client_id)
+    broker.delete_topic(topic.name, client_id=call.client_id, client_host=call.client_host)
