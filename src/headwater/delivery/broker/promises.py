@@ -126,11 +126,11 @@ class Promises:
         return wait
 
     def forget_kept(self) -> None:
-        """Forget what has become visible."""
+        """Forget what has become visible, and what never will because its topic is deleted."""
         kept = [
             partition
             for partition, last_offset in self._last_offsets.items()
-            if partition.log.high_watermark > last_offset
+            if partition.ended or partition.log.high_watermark > last_offset
         ]
         for partition in kept:
             del self._last_offsets[partition]

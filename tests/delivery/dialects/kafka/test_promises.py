@@ -8,6 +8,7 @@ import pytest
 from headwater.base.errors import ErrorCode
 from headwater.base.record.records import Record, build_batch
 from headwater.base.schema import Message
+from headwater.delivery.broker.partition import Committable
 from headwater.delivery.broker.promises import PATIENCE_MS
 from headwater.delivery.broker.topics import NewTopic
 from headwater.delivery.dialects.kafka.call import Call
@@ -184,10 +185,13 @@ def stuck(desk: Desk) -> None:
 
     produce(desk)
     desk.disk.on_open = refuse
-    for item in [desk.commits._dirty.pop()]:
-        for file in item.begin_commit():
-            file.sync()
-        item.end_commit()
+    commit(desk.commits._dirty.pop())
+
+
+def commit(item: Committable) -> None:
+    for file in item.begin_commit():
+        file.sync()
+    item.end_commit()
 
 
 def test_a_fetch_is_answered_though_nothing_can_be_synced(desk: Desk) -> None:
@@ -204,6 +208,35 @@ def test_a_fetch_is_answered_though_nothing_can_be_synced(desk: Desk) -> None:
     desk.disk.on_open = lambda _: None
     desk.commits.run()
     assert len([call for call, _ in desk.line.answers if call in calls]) == 2, "once"
+
+
+def test_a_partition_that_cannot_be_synced_keeps_no_record_of_another_waiting(desk: Desk) -> None:
+    stuck(desk)
+    call = desk.begin(fetch(0, 0, max_wait_ms=8_000), 12)
+    desk.clock.advance(1_000)
+    assert answer_to(desk, call) is None
+    desk.disk.on_open = lambda _: None
+    desk.append_unsynced("t", 1)
+    topic = desk.broker.topics.get("t")
+    assert topic is not None
+    partitions = topic.partitions
+    commit(partitions[1])
+
+    first, second = answer_to(desk, call).responses[0].partitions
+    assert (first.error_code, len(first.records)) == (ErrorCode.NONE, 0)
+    assert (second.error_code, len(second.records) > 0) == (ErrorCode.NONE, True)
+    assert not any(each._watchers for each in partitions)
+    desk.clock.advance(8_000 + PATIENCE_MS)
+    assert len([each for each, _ in desk.line.answers if each is call]) == 1, "once"
+
+
+def test_what_was_promised_of_a_deleted_topic_is_forgotten(desk: Desk) -> None:
+    stuck(desk)
+    desk.disk.on_open = lambda _: None
+    desk.broker.topics.delete("t")
+    desk.broker.promises.forget_kept()
+
+    assert not desk.broker.promises.outstanding
 
 
 def test_a_fetch_that_has_waited_for_a_sync_waits_for_records_only_as_long_as_is_left(

@@ -8,7 +8,8 @@ Behaviour:
 * Only what is durable is visible (the high watermark); under read_committed only what lies below
   the last stable offset.
 * A fetch that would be answered without a record waits first for what was answered to producers
-  with acks=1 and is not synced yet, for three seconds more than ``max_wait_ms`` at most.
+  with acks=1 and is not synced yet, for three seconds more than ``max_wait_ms`` at most. Records
+  of any of its partitions end that wait.
 * Under read_committed the aborted transactions come along; it is the client that skips them.
 * Records travel as file ranges: the connection sends them without reading them.
 * A client above its consumer_byte_rate gets an empty answer at once, and has to wait (KIP-219).
@@ -26,7 +27,7 @@ Version notes:
 from headwater.base.errors import KafkaError
 from headwater.delivery.broker.fetch import Limits, LongPoll
 from headwater.delivery.broker.fetch_sessions import FIRST_EPOCH, NO_EPOCH, NO_SESSION
-from headwater.delivery.broker.promises import PATIENCE_MS
+from headwater.delivery.broker.promises import PATIENCE_MS, Wait
 from headwater.delivery.dialects.kafka.call import Call
 from headwater.delivery.dialects.kafka.fetching import (
     FIRST_WITH_TOPIC_IDS,
@@ -77,17 +78,47 @@ def handle(call: Call, request: messages.FetchRequest) -> None:
             return
     enough = fetch.look()
     if promises.outstanding and not fetch.has_records and promises.concern(fetch.partitions):
-        until_ms = call.broker.clock.monotonic_ms() + limits.max_wait_ms
-        wait = promises.when_kept(
-            fetch.partitions,
-            lambda: _go_on(call, fetch, _until(call, limits, until_ms), fetch.look()),
-            otherwise=fetch.answer_without_promised,
-            patience_ms=max(0, limits.max_wait_ms) + PATIENCE_MS,
-        )
-        if wait is not None:
-            call.on_cancel(wait.cancel)
+        _wait_for_sync(call, fetch, limits)
     else:
         _go_on(call, fetch, limits, enough)
+
+
+def _wait_for_sync(call: Call, fetch: Fetch, limits: Limits) -> None:
+    """Go on when what producers were told of is visible, or when any partition has a record."""
+    until_ms = call.broker.clock.monotonic_ms() + limits.max_wait_ms
+    partitions = fetch.partitions
+
+    def look() -> None:
+        enough = fetch.look()
+        if fetch.has_records:
+            stop()
+            _go_on(call, fetch, _until(call, limits, until_ms), enough)
+
+    def go_on() -> None:
+        stop()
+        _go_on(call, fetch, _until(call, limits, until_ms), fetch.look())
+
+    def give_up() -> None:
+        stop()
+        fetch.answer_without_promised()
+
+    def stop() -> None:
+        for partition in partitions:
+            partition.unwatch(look)
+        if wait is not None:
+            wait.cancel()
+
+    wait: Wait | None = None
+    wait = call.broker.promises.when_kept(
+        partitions,
+        go_on,
+        otherwise=give_up,
+        patience_ms=max(0, limits.max_wait_ms) + PATIENCE_MS,
+    )
+    if wait is not None:
+        for partition in partitions:
+            partition.watch(look)
+        call.on_cancel(stop)
 
 
 def _until(call: Call, limits: Limits, until_ms: float) -> Limits:
