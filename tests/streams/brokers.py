@@ -55,6 +55,11 @@ class Broker(NamedTuple):
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         wanted = NewTopic(name, num_partitions=partitions, config=config or {})
         admin.create_topics([wanted])[name].result(_WITHIN_S)
+        # Apache Kafka answers before its broker has heard of the topic from its controller.
+        end_s = time.monotonic() + _WITHIN_S
+        while len(admin.list_topics(name, _WITHIN_S).topics[name].partitions) < partitions:
+            assert time.monotonic() < end_s, f"{name} was created and is not there"
+            time.sleep(0.01)
 
     def delete(self, name: str) -> None:
         """Delete a topic."""
