@@ -15,7 +15,7 @@ class Log:
     """One partition, read as it is written."""
 
     def __init__(self) -> None:
-        self.replay = StateReplay()
+        self.replay = StateReplay(0)
         self.end_offset = 0
 
     def write(self, value: bytes | None, *, producer: int = -1, key: bytes | None = KEY) -> None:
@@ -164,12 +164,12 @@ def test_offsets_are_told(log: Log) -> None:
     log.write(b"1", producer=1)
     log.end(1, committed=True)
 
-    assert log.replay.newest == {OTHER: Stored(0, 0, b"0"), KEY: Stored(1, 0, b"1")}
+    assert log.replay.newest == {OTHER: Stored(0, 0, 0, b"0"), KEY: Stored(0, 1, 0, b"1")}
 
 
 def test_tombstones_are_told_of_the_keys_that_are_asked_about() -> None:
     log = Log()
-    log.replay = StateReplay({KEY})
+    log.replay = StateReplay(0, {KEY})
     log.write(b"1")
     log.write(None)
     log.write(None, key=OTHER)

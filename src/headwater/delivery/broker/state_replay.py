@@ -23,12 +23,26 @@ from headwater.base.record.control import read_end_transaction
 from headwater.base.record.records import Record
 
 
+class Standing(NamedTuple):
+    """Where a record of a state topic stands, and when it was written."""
+
+    partition: int
+    offset: int
+    timestamp: int
+
+
 class Stored(NamedTuple):
     """The value of a key, and where and when the record that says so was written."""
 
+    partition: int
     offset: int
     timestamp: int
     value: bytes
+
+    @property
+    def standing(self) -> Standing:
+        """The record without what it says."""
+        return Standing(self.partition, self.offset, self.timestamp)
 
 
 class StateReplay:
@@ -41,8 +55,9 @@ class StateReplay:
         ended: The timestamps of the last tombstones of the keys that are asked about.
     """
 
-    def __init__(self, ask_about: Collection[bytes] = frozenset()) -> None:
+    def __init__(self, partition: int, ask_about: Collection[bytes] = frozenset()) -> None:
         """Begin with the first batch; ``ask_about`` names the keys whose tombstones matter."""
+        self._partition = partition
         self.newest: dict[bytes, Stored] = {}
         self.pending: dict[int, dict[bytes, Stored]] = {}
         self.ended: dict[bytes, int] = {}
@@ -66,13 +81,13 @@ class StateReplay:
             written = self._open.setdefault(header.producer_id, {})
             for offset, timestamp, key, value, _ in records:
                 if key is not None and value is not None:
-                    written[key] = Stored(offset, timestamp, value)
+                    written[key] = Stored(self._partition, offset, timestamp, value)
         else:
             for offset, timestamp, key, value, _ in records:
                 if key is None:
                     continue
                 if value is not None:
-                    self.newest[key] = Stored(offset, timestamp, value)
+                    self.newest[key] = Stored(self._partition, offset, timestamp, value)
                 else:
                     self.newest.pop(key, None)
                     if self._open:

@@ -18,7 +18,7 @@ from headwater.base.record.records import Record, build_batch, iterate
 from headwater.delivery.broker.formats.envelope import key_owner
 from headwater.delivery.broker.partition import Partition
 from headwater.delivery.broker.state_homes import Homecoming, astray, decide
-from headwater.delivery.broker.state_replay import StateReplay, Stored
+from headwater.delivery.broker.state_replay import Standing, StateReplay, Stored
 from headwater.delivery.broker.topics import BrokerTopic, NewTopic, Topics
 
 _log = logging.getLogger(__name__)
@@ -70,21 +70,31 @@ class StateTopic:
         failed: Callable[[], None] | None = None,
         *,
         transaction: ProducerKey | None = None,
-    ) -> int:
+    ) -> Standing:
         """Write records of one owner as one batch; run the action when they are durable.
 
         When the disk fails meanwhile, ``failed`` runs instead. With a ``transaction`` the records
         are part of it: they count when its marker says so.
 
         Returns:
-            The offset of the first record.
+            Where the first record stands.
 
         Raises:
             KafkaError: Nothing was written, and no action will run.
         """
-        partition = self._topic().partitions[self.partition_of(owner)]
         now_ms = self._clock.now_ms()
         records = [Record(0, now_ms, key, value) for key, value in entries]
+        return self._append(self.partition_of(owner), records, when_durable, failed, transaction)
+
+    def _append(
+        self,
+        index: int,
+        records: Sequence[Record],
+        when_durable: Callable[[], None] | None = None,
+        failed: Callable[[], None] | None = None,
+        transaction: ProducerKey | None = None,
+    ) -> Standing:
+        partition = self._topic().partitions[index]
         if transaction is None:
             batch = build_batch(records)
         else:
@@ -98,7 +108,7 @@ class StateTopic:
         appended = partition.append(batch, parse_header(batch))
         if when_durable is not None:
             partition.when_durable(appended.last_offset, when_durable, failed)
-        return appended.base_offset
+        return Standing(index, appended.base_offset, records[0].timestamp)
 
     def partition_of(self, owner: str) -> int:
         """Return the number of the partition that an owner's records go to."""
@@ -152,7 +162,12 @@ class StateTopic:
         }
         if keys:
             replays = [self._read_all(partition, keys) for partition in partitions]
-            newest |= self._bring_home(decide(keys, replays, self._home_of))
+            homecomings = decide(keys, replays, self._home_of)
+            for homecoming in homecomings:
+                for transaction in homecoming.undone:
+                    del pending[transaction][homecoming.key]
+            newest |= {each.key: each.winner for each in homecomings if each.winner is not None}
+            newest |= self._bring_home([each for each in homecomings if not each.is_open])
         return Replayed(newest, pending)
 
     def _home_of(self, key: bytes) -> int | None:
@@ -160,31 +175,35 @@ class StateTopic:
         return None if owner is None else self.partition_of(owner)
 
     def _bring_home(self, homecomings: Sequence[Homecoming]) -> dict[bytes, Stored]:
-        """Write what counts to its home, and then tombstones to where it lay; return what counts.
+        """Write what counts to its home, then tombstones to where it lay; return what was moved.
 
         Where there is no room to write, the next start decides the same once more.
         """
-        _log.warning(
-            "%s: %d keys lay in other partitions than their owners', because the topic was given "
-            "more partitions; the newest value of each is moved to its owner's partition",
-            self.name,
-            len(homecomings),
-        )
-        newest = {}
+        if homecomings:
+            _log.warning(
+                "%s: %d keys lay in other partitions than their owners', because the topic was "
+                "given more partitions; the newest value of each is moved to its owner's partition",
+                self.name,
+                len(homecomings),
+            )
+        moved = {}
         by_owner: defaultdict[str, list[Homecoming]] = defaultdict(list)
         for homecoming in homecomings:
-            if homecoming.winner is not None:
-                newest[homecoming.key] = homecoming.winner
             by_owner[key_owner(homecoming.key) or ""].append(homecoming)
         for owner, its in by_owner.items():
-            moving = [each for each in its if each.winner is not None and not each.at_home]
+            moving = {
+                each.key: each.winner
+                for each in its
+                if each.winner is not None and not each.at_home
+            }
             bury = partial(self._bury, its)
             if not moving:
                 bury()
                 continue
+            home = self.partition_of(owner)
+            records = [Record(0, each.timestamp, key, each.value) for key, each in moving.items()]
             try:
-                entries = [Entry(each.key, newest[each.key].value) for each in moving]
-                first_offset = self.append(owner, entries, bury)
+                first = self._append(home, records, bury)
             except KafkaError as error:
                 _log.warning(
                     "%s: the records of %s are not moved to their own partition yet: %s; the next "
@@ -194,19 +213,18 @@ class StateTopic:
                     error.message,
                 )
                 continue
-            for offset, each in enumerate(moving, first_offset):
-                newest[each.key] = newest[each.key]._replace(offset=offset)
-        return newest
+            for offset, (key, each) in enumerate(moving.items(), first.offset):
+                moved[key] = each._replace(partition=home, offset=offset)
+        return moved
 
     def _bury(self, homecomings: Sequence[Homecoming]) -> None:
         by_partition: defaultdict[int, list[Record]] = defaultdict(list)
         for homecoming in homecomings:
             for index, timestamp in homecoming.astray:
-                by_partition[index].append(Record(0, timestamp, homecoming.key, None))
+                by_partition[index].append(Record(0, timestamp - 1, homecoming.key, None))
         try:
             for index, tombstones in by_partition.items():
-                batch = build_batch(tombstones)
-                self._topic().partitions[index].append(batch, parse_header(batch))
+                self._append(index, tombstones)
         except KafkaError as error:
             _log.warning(
                 "%s: records were copied to their owner's partition, but their old copies could "
@@ -221,7 +239,7 @@ class StateTopic:
     def _read_all(
         self, partition: Partition, ask_about: Collection[bytes] = frozenset()
     ) -> StateReplay:
-        replay = StateReplay(ask_about)
+        replay = StateReplay(partition.log.partition, ask_about)
         log = partition.log
         offset, end = log.log_start_offset, log.log_end_offset
         while offset < end:

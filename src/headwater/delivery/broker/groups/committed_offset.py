@@ -5,8 +5,10 @@ This file alone decides what is known of a committed offset.
 
 from typing import NamedTuple
 
+from headwater.delivery.broker.state_replay import Standing
+
 NO_EXPIRY = -1
-NOT_WRITTEN = -1
+NOT_WRITTEN = Standing(-1, -1, -1)
 
 
 class CommittedOffset(NamedTuple):
@@ -15,7 +17,7 @@ class CommittedOffset(NamedTuple):
     Attributes:
         expire_timestamp_ms: When it ends whatever the group does, or NO_EXPIRY.
         topic_id: The id that the topic had; a topic created again under its name has another.
-        record_offset: Where its own record stands in the log, or NOT_WRITTEN.
+        record: Where its own record stands in the offsets topic, or NOT_WRITTEN.
     """
 
     offset: int
@@ -24,4 +26,4 @@ class CommittedOffset(NamedTuple):
     commit_timestamp_ms: int
     expire_timestamp_ms: int
     topic_id: bytes
-    record_offset: int = NOT_WRITTEN
+    record: Standing = NOT_WRITTEN

@@ -5,7 +5,8 @@ a plain one when its record is durable, one of a transaction when the commit mar
 read what a crash or an abort could take back.
 
 Where both kinds meet, the record furthest down the log counts: a plain commit behind the record of
-a transaction wins, though the transaction commits later (`state_replay` says why).
+a transaction wins, though the transaction commits later (`state_replay` says why). Where they stand
+in different partitions, `state_homes` says which one counts.
 """
 
 import logging
@@ -26,6 +27,8 @@ from headwater.delivery.broker.groups.records import offset_entry
 from headwater.delivery.broker.groups.states import GroupState
 from headwater.delivery.broker.groups.table import GroupTable
 from headwater.delivery.broker.groups.values import CommitRequest, PartitionCommit
+from headwater.delivery.broker.state_homes import outranks
+from headwater.delivery.broker.state_replay import Standing
 from headwater.delivery.broker.state_topic import ProducerKey
 from headwater.delivery.broker.topics import PartitionKey
 
@@ -78,14 +81,14 @@ class Committing:
         accepted = self._accept(request, errors)
         try:
             entries = [offset_entry(group_id, key, committed) for key, committed in accepted]
-            offset = self._log.append(group_id, entries)
+            first = self._log.append(group_id, entries)
         except KafkaError as error:
             reply(_all_refused(errors, error_for_client(error)))
             return
         self._store.set_out(group_id, tuple(key for key, _ in accepted))
         self._log.when_settled(
             group_id,
-            partial(self._committed, group_id, _standing_at(offset, accepted), reply, errors),
+            partial(self._committed, group_id, _standing_from(first, accepted), reply, errors),
         )
 
     def _committed(
@@ -118,13 +121,14 @@ class Committing:
         accepted = self._accept(request, errors)
         try:
             entries = [offset_entry(group_id, key, committed) for key, committed in accepted]
-            offset = self._log.append(group_id, entries, transaction=producer)
+            first = self._log.append(group_id, entries, transaction=producer)
         except KafkaError as error:
             reply(_all_refused(errors, error_for_client(error)))
             return
-        place = self._log.partition_of(group_id)
-        for key, committed in _standing_at(offset, accepted):
-            self._pending.put(place, producer.producer_id, PendingKey(group_id, key), committed)
+        for key, committed in _standing_from(first, accepted):
+            self._pending.put(
+                first.partition, producer.producer_id, PendingKey(group_id, key), committed
+            )
         self._table.get_or_create(group_id)
         self._log.when_settled(group_id, partial(reply, errors))
 
@@ -153,7 +157,8 @@ class Committing:
     def _counts(self, group_id: str, ended: tuple[PartitionKey, CommittedOffset]) -> bool:
         (topic, partition), offset = ended
         known = self._store.get(group_id, topic, partition)
-        return known is None or known.record_offset < offset.record_offset
+        home = self._log.partition_of(group_id)
+        return known is None or outranks(offset.record, known.record, home)
 
     # Both
 
@@ -268,9 +273,9 @@ def _all_refused(errors: Sequence[ErrorCode], refusal: ErrorCode) -> list[ErrorC
     return [error if error is unknown else refusal for error in errors]
 
 
-def _standing_at(offset: int, accepted: Accepted) -> Accepted:
-    """Note with each offset at which offset of the log its own record stands."""
+def _standing_from(first: Standing, accepted: Accepted) -> Accepted:
+    """Note with each offset where its own record stands."""
     return [
-        (key, committed._replace(record_offset=record_offset))
-        for record_offset, (key, committed) in enumerate(accepted, offset)
+        (key, committed._replace(record=first._replace(offset=record_offset)))
+        for record_offset, (key, committed) in enumerate(accepted, first.offset)
     ]

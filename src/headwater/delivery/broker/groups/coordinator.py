@@ -187,9 +187,9 @@ class Groups:
 def _decoded(
     stored: Mapping[bytes, Stored],
 ) -> Iterator[Group | tuple[str, PartitionKey, CommittedOffset]]:
-    for key, (offset, _, value) in stored.items():
+    for key, found in stored.items():
         try:
-            entry = decode_entry(key, value)
+            entry = decode_entry(key, found.value)
         except MalformedMessageError as error:
             _log.warning("a record of the offsets topic was skipped: %s", error.message)
             continue
@@ -197,4 +197,4 @@ def _decoded(
             yield entry
         elif entry is not None:
             group_id, partition, committed = entry
-            yield group_id, partition, committed._replace(record_offset=offset)
+            yield group_id, partition, committed._replace(record=found.standing)

@@ -6,6 +6,7 @@ This file alone states these needs; everything here can be doubled in a test.
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from headwater.delivery.broker.state_replay import Standing
 from headwater.delivery.broker.state_topic import Entry, ProducerKey
 
 
@@ -40,7 +41,7 @@ class OffsetsLog(Protocol):
         when_durable: Callable[[], None] | None = None,
         *,
         transaction: ProducerKey | None = None,
-    ) -> int:
+    ) -> Standing:
         """Write records of one group, all or none; run the action when they are durable.
 
         What was appended earlier for the same group becomes durable, and has its action run,
@@ -48,7 +49,7 @@ class OffsetsLog(Protocol):
         transaction count only when its marker says so.
 
         Returns:
-            The offset of the first record.
+            Where the first record stands.
 
         Raises:
             KafkaError: Nothing was written, and the action will not run.
