@@ -1,7 +1,8 @@
 """Dropping the oldest records above a bound, and finding the log starts again after a crash.
 
 This file alone decides what `headwater.overflow=drop` leaves, and how log starts are found again.
-They are not written down at each drop: they follow from what is durable and from the bound. A
+They are not written down at each drop: they follow from what is durable and from the bound, as long
+as the log only grows. Before compaction makes it smaller they are written down (`compaction`). A
 bound of the topic's own is in the journal. One that is a default of the broker is noted there, too
 (`noted`), before anything is dropped by it, and after a crash the noted one is applied once more.
 """

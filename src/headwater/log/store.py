@@ -23,7 +23,8 @@ What holds whenever the power goes:
   higher epoch before it writes anything else. A marker that came back to life, because its removal
   was not durable, is therefore not believed.
 * Checkpoints name partitions, not topic ids. Before a name is used again, its old lines are gone.
-* A log start is recorded before anybody is told of it, so it never goes back.
+* A log start is recorded before anybody is told of it, or before anything goes from which a start
+  would find it: files, a bound (`dropping`). So it never goes back.
 """
 
 import logging

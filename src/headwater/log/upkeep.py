@@ -211,6 +211,15 @@ class Upkeep:
             starts[key] = max(starts[key], offset)
         self._record(LOG_STARTS, above_zero(starts))
 
+    def keep_log_start(self, log: PartitionLog) -> None:
+        """Write down where a log starts, before the files change from which it would follow.
+
+        Raises:
+            StorageError: The disk failed or is full.
+        """
+        if self._offsets.recorded(LOG_STARTS, (log.topic, log.partition)) < log.log_start_offset:
+            self.record_log_starts()
+
     def trim(self, trims: Sequence[tuple[PartitionLog, int]]) -> None:
         """Let logs start at other offsets. Readers see that once a crash cannot undo it.
 

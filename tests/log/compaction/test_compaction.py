@@ -9,11 +9,12 @@ from headwater.base.record.batch import MAGIC_POS
 from headwater.base.settings import BrokerSettings
 from headwater.log.checkpoints import read_offsets
 from headwater.log.compaction.job import Cleaned, Job
+from headwater.log.dropping import drop_above
 from headwater.log.names import LOG as LOG_SUFFIX
 from headwater.log.names import TIME_INDEX, offset_name
 from headwater.log.partition import PartitionLog
 from headwater.log.store import LogStore
-from headwater.testing.memory_disk import PowerCut
+from headwater.testing.memory_disk import MemoryDisk, Operation, PowerCut
 from tests.log.compaction.helpers import append_pairs, damage, pairs, roll, run
 from tests.log.helpers import base_offsets, read_values
 from tests.log.house import LOG, House
@@ -455,3 +456,59 @@ def test_behind_what_was_compacted_a_gap_is_still_the_end(house: House, store: L
     house.disk.remove(f"{log.directory}/{offset_name(bases[-3], LOG_SUFFIX)}")
     log = house.open().topics["t"].partitions[0]
     assert log.log_end_offset == bases[-3]
+
+
+def test_what_was_dropped_stays_dropped_whenever_the_power_goes() -> None:
+    """A log that compaction makes smaller starts nowhere below where readers were told."""
+    bound = 60_000
+    house = House()
+    store = house.open()
+    configs = {
+        "cleanup.policy": "compact,delete",
+        "min.cleanable.dirty.ratio": "0.01",
+        # So that few segments become one, and a pass has several to put in place.
+        "index.interval.bytes": "100",
+        "segment.index.bytes": "100",
+        "headwater.overflow": "drop",
+        "headwater.overflow.bytes": str(bound),
+    }
+    store.create_topics([("t", 1, configs)])
+    log = store.topics["t"].partitions[0]
+    told = 0
+    crashed: list[tuple[int, MemoryDisk]] = []
+
+    def write() -> None:
+        nonlocal told
+        number = log.log_end_offset
+        append_pairs(log, [(b"same", bytes(3_000)), (b"%d" % number, bytes(1_000))])
+        for item in log.begin_commit():
+            item.sync()
+        log.end_commit()
+        drop_above(log, bound)
+        told = log.log_start_offset
+
+    def cut(_: Operation) -> None:
+        crashed.append((told, house.disk.after_power_cut(0, keep="nothing")))
+
+    for _ in range(10):
+        for _ in range(4):
+            write()
+        roll(log)
+    house.disk.after_operation = cut
+    starts = set()
+    for _ in range(2):
+        job = next_job(house, store)
+        cleaned = run(house.disk, job)
+        for _ in store.compaction.put_in_place(job, cleaned, house.clock.now_ms()):
+            starts.add(told)
+            # Between two swaps more is dropped, by the log as the first has left it.
+            for _ in range(3):
+                write()
+        roll(log)
+    house.disk.after_operation = None
+    assert len(starts) > 2
+    for before, disk in crashed:
+        house.disk = disk
+        found = house.open().topics["t"].partitions[0]
+        drop_above(found, bound)
+        assert found.log_start_offset >= before

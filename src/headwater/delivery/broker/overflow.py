@@ -138,8 +138,9 @@ class Overflow:
         """Drop what had been dropped before the broker stopped.
 
         Nobody writes those log starts down, one for each commit. They follow from what is durable
-        and from the bound, so they are found again: at least as high as anybody was told. Where the
-        bound is a default that has changed since, the store has done it by the old one.
+        and from the bound, so they are found again: at least as high as anybody was told. Before
+        compaction makes the log smaller they are written down. Where the bound is a default that
+        has changed since, the store has done it by the old one.
         """
         self._drop(partition)
 

@@ -4,6 +4,10 @@ This file alone decides that. Who runs the passes, and in which process, is none
 hands out a `Job` and takes a `Cleaned`, or hears that there will be none. The dirtiest log comes
 first. A log whose pass failed waits, each time twice as long, so that one bad log does not starve
 the others.
+
+A log start that follows from the size of the log (`dropping`) would be found lower in the log that
+a swap leaves. So log starts are written down before each swap, not only before the first: between
+two of them the log may have grown, and more may have been dropped.
 """
 
 import logging
@@ -181,6 +185,7 @@ class Compaction:
                     self._discard(job)
                     return
                 due_ms = now_ms + log.config.file_delete_delay_ms
+                self._upkeep.keep_log_start(log)
                 if swap_in(self._disk, log, new, due_ms=due_ms):
                     self._upkeep.note_removed(log, now_ms)
                 elif new.replaces[-1] >= log.segments[0].base_offset:
