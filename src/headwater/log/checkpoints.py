@@ -24,6 +24,8 @@ RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEAN_OFFSETS: Final = "cleaner-offset-checkpoint"
+GAP_OFFSETS: Final = "gap-offset-checkpoint"
+"""Ours: Apache Kafka takes every gap for one of compaction."""
 META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 
@@ -76,7 +78,7 @@ def write_offsets(disk: Disk, path: str, offsets: Mapping[Key, int]) -> None:
 
 
 class OffsetFiles:
-    """The four checkpoints of a log directory, and what they say."""
+    """The checkpoints of a log directory, and what they say."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         """Read them."""
@@ -84,7 +86,7 @@ class OffsetFiles:
         self._directory = directory
         self._recorded = {
             name: read_offsets(disk, f"{directory}/{name}")
-            for name in (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEAN_OFFSETS)
+            for name in (RECOVERY_POINTS, LOG_STARTS, HIGH_WATERMARKS, CLEAN_OFFSETS, GAP_OFFSETS)
         }
 
     def recorded(self, name: str, key: Key) -> int:
@@ -95,10 +97,12 @@ class OffsetFiles:
         """Return the offset below which a partition is durable, as far as the files know.
 
         Without a recovery point, the gaps of an earlier compaction would be taken for the end of
-        the log. Compaction stays below what is durable, so its own checkpoint serves as well.
+        the log. Compaction stays below what is durable, so its own checkpoints serve as well.
         """
         point = self.recorded(RECOVERY_POINTS, key)
-        return point if point or compacted else self.recorded(CLEAN_OFFSETS, key)
+        if point or compacted:
+            return point
+        return max(self.recorded(GAP_OFFSETS, key), self.recorded(CLEAN_OFFSETS, key))
 
     def record(self, name: str, offsets: Mapping[Key, int]) -> None:
         """Let a file say this and nothing else, durably; written only when it says otherwise.

@@ -19,6 +19,7 @@ from headwater.base.errors import StorageError
 from headwater.base.settings import BrokerSettings
 from headwater.log.checkpoints import (
     CLEAN_OFFSETS,
+    GAP_OFFSETS,
     HIGH_WATERMARKS,
     LOG_STARTS,
     RECOVERY_POINTS,
@@ -272,13 +273,25 @@ class Upkeep:
         Raises:
             StorageError: The disk failed or is full; a later pass does the same again.
         """
+        self._record_one(CLEAN_OFFSETS, log, offset)
+
+    def expect_gaps(self, log: PartitionLog, below_offset: int) -> None:
+        """Write down, before compaction leaves gaps between offsets, how far they may reach.
+
+        Raises:
+            StorageError: The disk failed or is full; there must be no new gap.
+        """
+        known = self._offsets.recorded(GAP_OFFSETS, (log.topic, log.partition))
+        self._record_one(GAP_OFFSETS, log, max(known, below_offset))
+
+    def _record_one(self, name: str, log: PartitionLog, offset: int) -> None:
         offsets = {
             key: known
-            for key, known in self._offsets.recorded_in(CLEAN_OFFSETS).items()
+            for key, known in self._offsets.recorded_in(name).items()
             if key[0] in self._topics
         }
         offsets[log.topic, log.partition] = offset
-        self._record(CLEAN_OFFSETS, above_zero(offsets))
+        self._record(name, above_zero(offsets))
 
     def forget_topics(self, topics: set[str]) -> None:
         """Remove all that the checkpoints say of some topics.

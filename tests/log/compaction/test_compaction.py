@@ -445,6 +445,34 @@ def test_it_keeps_them_also_when_no_recovery_point_is_known(house: House, store:
     assert pairs(log) == before
 
 
+def test_it_keeps_them_also_when_a_pass_ends_early() -> None:
+    """Whenever the power goes, or because compaction is turned off between two turns of a pass."""
+    at = 0
+    was_cut = True
+    while was_cut:
+        house = House()
+        store = house.open()
+        fill(store, segments=4)
+        job = next_job(house, store)
+        steps = store.compaction.put_in_place(job, run(house.disk, job), house.clock.now_ms())
+        at += 1
+        house.disk.cut_power_at(house.disk.operations + at, after=True)
+        was_cut = False
+        try:
+            next(steps)
+        except PowerCut:
+            was_cut = True
+            store = house.crash()
+        house.disk.cut_power_at(0)
+        store.set_configs("t", {"cleanup.policy": "delete"})
+        assert list(steps) == []
+        before = pairs(store.topics["t"].partitions[0])
+        house.disk = house.disk.crash(0, keep="nothing")
+        house.disk.remove(f"{LOG}/recovery-point-offset-checkpoint")
+        assert pairs(house.open().topics["t"].partitions[0]) == before, at
+    assert at > 10
+
+
 def test_behind_what_was_compacted_a_gap_is_still_the_end(house: House, store: LogStore) -> None:
     log = fill(store)
     finish(house, store, next_job(house, store))

@@ -180,6 +180,9 @@ class Compaction:
                 cleaned.keyless_records,
             )
         try:
+            if cleaned.segments and self._is_wanted(log):
+                # First of all: this pass may end early, and the topic may be compacted no more.
+                self._upkeep.expect_gaps(log, job.end_offset)
             for new in cleaned.segments:
                 if not self._is_wanted(log):
                     self._discard(job)
