@@ -32,6 +32,11 @@ def no_room_for_snapshots(path: str) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
 
+def no_descriptor_for_snapshots(path: str) -> None:
+    if path.endswith(SNAPSHOT):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+
+
 def room_for_all(_: str) -> None:
     pass
 
@@ -131,6 +136,25 @@ def test_a_disk_that_is_full_becomes_free_without_a_snapshot() -> None:
     log.remove_expired(NOW_MS)
     commit(log)
     assert is_known_after(disk.crash(0, keep="nothing"), log.log_start_offset, 0)
+
+
+def test_batches_stay_while_there_is_no_descriptor_for_a_snapshot() -> None:
+    """To remove them would free none, and what their producers send again would be taken as new."""
+    disk = MemoryDisk()
+    disk.on_open = no_descriptor_for_snapshots
+    log = open_log(disk, config=CONFIG)
+    append(log, bytearray(SENT))
+    roll(log)
+    second = base_offsets(log)[1]
+    log.trim(second)
+    with pytest.raises(StorageError, match="old segments cannot be removed") as refused:
+        log.remove_expired(NOW_MS)
+    assert refused.value.passes
+    assert base_offsets(log)[0] == 0
+
+    disk.on_open = room_for_all
+    assert log.remove_expired(NOW_MS) > 0
+    assert is_known_after(disk.crash(0, keep="nothing"), second, 0)
 
 
 @pytest.mark.parametrize("kept_bytes", [0, 10])

@@ -5,16 +5,17 @@ was closed, or batches were removed that no snapshot covered; the last three of 
 one may be torn by a crash, and one may be ahead of what survives it.
 
 While its batches are there, a snapshot is a shortcut: without it the producers are made anew from
-the batches. So a disk too full to take one is no failure. Before batches are removed a snapshot has
-to know their producers; where there is no room for one, the batches go all the same, because that
-makes room, and it is written as soon as it fits.
+the batches. So a lack of room or of descriptors is no failure. Before batches are removed, a
+snapshot has to know their producers; where there is no room for one, the batches go all the same,
+because that makes room, and it is written as soon as it fits. A lack of descriptors keeps them: to
+remove them frees none.
 """
 
 import contextlib
 import logging
 from typing import Final, Protocol
 
-from headwater.base.disk import Disk, may_pass
+from headwater.base.disk import Disk, is_full, may_pass
 from headwater.log.names import SNAPSHOT, offset_name
 from headwater.log.producers import ProducerState
 from headwater.log.segments import SegmentList
@@ -50,11 +51,19 @@ class Snapshots:
         self._is_warned = False
 
     def save(self, offset: int, producers: ProducerState, unsynced: Unsynced) -> None:
-        """Write the producers down as of an offset; the file joins the next commit.
+        """Write the producers down as of an offset if that is possible now.
 
         Raises:
-            OSError: Something other than a full disk.
+            OSError: Something other than a lack that may pass.
         """
+        try:
+            self._write(offset, producers, unsynced)
+        except OSError as error:
+            if not may_pass(error):
+                raise
+
+    def _write(self, offset: int, producers: ProducerState, unsynced: Unsynced) -> None:
+        """Write the producers down as of an offset; the file joins the next commit."""
         if self._offsets and self._offsets[-1] >= offset:
             return
         try:
@@ -62,12 +71,10 @@ class Snapshots:
             if file.size():
                 file.truncate(0)
             file.append((producers.encode(),))
-        except OSError as error:
-            if not may_pass(error):
-                raise
+        except OSError:
             with contextlib.suppress(OSError):
                 self._remove(offset)
-            return
+            raise
         unsynced.add_file(file)
         unsynced.add_names(self._directory)
         self._offsets.append(offset)
@@ -83,18 +90,22 @@ class Snapshots:
             unsynced: What has to be synced before any batch is removed.
 
         Raises:
-            OSError: As `save`; EIO, as of `sync_now`.
+            OSError: Something other than a full disk, and no batch may be removed: EMFILE or ENFILE
+                if it may be tried again; EIO, as of `sync_now`.
         """
         if first_offset == 0 or not log.producers or self._knows(first_offset):
             return
-        self.save(log.log_end_offset, log.producers, unsynced)
-        if not self._knows(first_offset):
+        try:
+            self._write(log.log_end_offset, log.producers, unsynced)
+        except OSError as error:
+            if not is_full(error):
+                raise
             if not self._is_warned:
                 self._is_warned = True
                 _log.warning(
-                    "%s: the snapshot of producers cannot be written for want of room or of a"
-                    " descriptor; if the broker is killed before it can, batches that these"
-                    " producers send again are written twice",
+                    "%s: the snapshot of producers cannot be written for want of room; if the"
+                    " broker is killed before it can, batches that these producers send again are"
+                    " written twice",
                     self._directory,
                 )
             return
