@@ -2,9 +2,11 @@
 
 import errno
 import os
+from collections.abc import Sequence
 
 import pytest
 
+from headwater.base.disk import Syncable
 from headwater.base.errors import StorageError
 from headwater.base.settings import TopicConfig
 from headwater.log.names import SNAPSHOT
@@ -81,6 +83,31 @@ def test_a_producer_is_known_however_old_the_recovery_point_is(rolls: int) -> No
 
     for recovered in (disk.after_kill(), disk.after_power_cut(0, keep="nothing")):
         assert is_known_after(recovered, start, recovery_point)
+
+
+@pytest.mark.parametrize("rolls", [3, 4, 9])
+def test_the_newest_durable_snapshot_stays_while_segments_are_begun(rolls: int) -> None:
+    """A slow commit makes the names durable of files that only the next one syncs."""
+    disk = MemoryDisk()
+    log = open_log(disk, config=CONFIG)
+    append(log, bytearray(SENT))
+    roll(log, 5)
+    start = remove_first(log)
+    recovery_point = log.checkpoint()
+    items: Sequence[Syncable] = ()
+    for number in range(rolls + 1):
+        fill(log)
+        append_value(log, b"y" * 60)
+        items = items if number else log.begin_commit()
+    for item in items:
+        item.sync()
+    assert is_known_after(disk.after_power_cut(0, keep="nothing"), start, recovery_point)
+
+    log.end_commit()
+    commit(log)
+    roll(log)
+    names = [name for name in disk.list_directory("/t-0") if name.endswith(SNAPSHOT)]
+    assert len(names) == 3
 
 
 @pytest.mark.parametrize("is_recovery_point_new", [False, True])

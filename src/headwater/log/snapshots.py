@@ -2,7 +2,8 @@
 
 This file alone decides which snapshots exist: one per offset at which a segment was begun, the log
 was closed, or batches were removed that no snapshot covered; the last three of them. Three, because
-one may be torn by a crash, and one may be ahead of what survives it.
+one may be torn by a crash, and one may be ahead of what survives it. Where as many segments are
+begun in one commit, all three may be: the newest that is durable stays besides.
 
 While its batches are there, a snapshot is a shortcut: without it the producers are made anew from
 the batches. So a lack of room or of descriptors is no failure. Before batches are removed, a
@@ -41,13 +42,16 @@ class Log(Protocol):
 class Snapshots:
     """Snapshot files by offset."""
 
-    __slots__ = ("_directory", "_disk", "_is_warned", "_offsets")
+    __slots__ = ("_commits", "_directory", "_disk", "_durable", "_is_warned", "_offsets")
 
     def __init__(self, disk: Disk, directory: str, offsets: list[int]) -> None:
         """Take the offsets that were found, growing."""
         self._disk = disk
         self._directory = directory
         self._offsets = offsets
+        # The newest that is durable, and by which commit younger ones will be.
+        self._durable = offsets[-1] if offsets else -1
+        self._commits: list[tuple[int, int]] = []
         self._is_warned = False
 
     def save(self, offset: int, producers: ProducerState, unsynced: Unsynced) -> None:
@@ -78,7 +82,10 @@ class Snapshots:
         unsynced.add_file(file)
         unsynced.add_names(self._directory)
         self._offsets.append(offset)
-        while len(self._offsets) > SNAPSHOTS_MAX:
+        self._commits.append((unsynced.next_commit, offset))
+        while self._commits[0][0] <= unsynced.durable_commit:
+            self._durable = self._commits.pop(0)[1]
+        while len(self._offsets) > SNAPSHOTS_MAX and self._offsets[0] < self._durable:
             self._remove(self._offsets.pop(0))
 
     def cover(self, log: Log, first_offset: int, unsynced: Unsynced) -> None:

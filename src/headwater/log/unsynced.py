@@ -67,12 +67,27 @@ class NamesSync:
 
 
 class Unsynced:
-    """The files and names that the next commit syncs, and those of the one under way."""
+    """The files and names that the next commit syncs, and those of the one under way.
 
-    __slots__ = ("_directories", "_disk", "_files", "_replacements", "_under_way")
+    Attributes:
+        next_commit: The number of the commit that what is added now belongs to.
+        durable_commit: Of the last one that made all durable that it and those before were for.
+    """
+
+    __slots__ = (
+        "_directories",
+        "_disk",
+        "_files",
+        "_replacements",
+        "_under_way",
+        "durable_commit",
+        "next_commit",
+    )
 
     def __init__(self, disk: Disk) -> None:
         """Start clean."""
+        self.next_commit = 1
+        self.durable_commit = 0
         self._disk = disk
         self._files: list[File] = []
         self._replacements: list[tuple[File, str]] = []
@@ -155,6 +170,7 @@ class Unsynced:
             names = NamesSync(self._disk, self._replacements, self._directories)
             items.append(names)
         self._under_way = self._files, active, names
+        self.next_commit += 1
         self._files = []
         self._replacements = []
         self._directories = []
@@ -173,6 +189,8 @@ class Unsynced:
         left = names.directories if names is not None else []
         for directory in left:
             self.add_names(directory)
+        if not left:
+            self.durable_commit = self.next_commit - 1
         return not left
 
     def sync_all(self) -> None:
