@@ -1,6 +1,7 @@
 """The data directory: opened, grown, closed, cut off, and found as it was promised."""
 
 import errno
+import os
 import time
 from pathlib import Path
 
@@ -25,6 +26,19 @@ from tests.log.house import DATA, LOG, House, append, commit, values
 @pytest.fixture
 def house() -> House:
     return House()
+
+
+class DiskOfAnother(MemoryDisk):
+    """Its root directory cannot be synced."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+    def sync_opened(self, path: str) -> None:
+        if path == "/":
+            raise OSError(self.number, os.strerror(self.number), path)
+        super().sync_opened(path)
 
 
 class TestOpening:
@@ -144,6 +158,22 @@ class TestOpening:
                 with pytest.raises(PowerCut):
                     house.open().close()
                 assert house.crash(seed).topics == {}
+
+    @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.EROFS, errno.EACCES])
+    def test_a_parent_that_cannot_be_synced_stops_no_start(self, number: int) -> None:
+        """Where the data directory was there before: nobody can do more for its name."""
+        house = House(DiskOfAnother(number))
+        house.disk.make_directory(DATA)
+        house.open().close()
+
+        with pytest.raises(StorageError, match="cannot open /data"):
+            House(DiskOfAnother(number)).open()
+
+    def test_a_parent_whose_sync_fails_stops_the_start(self) -> None:
+        house = House(DiskOfAnother(errno.EIO))
+        house.disk.make_directory(DATA)
+        with pytest.raises(StorageError, match="cannot open /data"):
+            house.open()
 
     def test_a_disk_that_fails_is_named(self, house: House) -> None:
         house.disk.fail_at(1, OSError(errno.EACCES, "Permission denied"))

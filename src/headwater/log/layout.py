@@ -4,6 +4,7 @@ This file alone decides what ``<data>/VERSION`` means: which layouts this progra
 can upgrade and which it must refuse. It knows none of the files behind that number.
 """
 
+import errno
 import logging
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -17,29 +18,33 @@ LAYOUT_VERSION: Final = 1
 LAYOUT_UPGRADES: Mapping[int, Callable[[Disk, str], None]] = {}
 """By the layout they start from: what turns a data directory into the next layout."""
 
+_UNSYNCABLE: Final = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EROFS}
+)
+"""What is said of a directory that is not ours to open, cannot be synced or is read-only."""
+
 logger = logging.getLogger(__name__)
 
 
 def make_directory(disk: Disk, path: str) -> None:
     """Create a directory and those above it, durably.
 
-    One that exists may be the work of a process that ended before it could sync the name.
+    One that exists may be the work of a process that ended before it could sync the name. Where the
+    parent does not let anybody do that, somebody else has made it.
     """
     parent = parent_directory(path)
     if not disk.exists(parent):
         make_directory(disk, parent)
-    exists = disk.exists(path)
-    try:
-        names = Names(disk, parent)
-    except PermissionError:
-        # A parent that we may not even open is not ours: the name was there before us.
-        if exists:
-            return
-        raise
-    with names:
-        if not exists:
+    if not disk.exists(path):
+        with Names(disk, parent) as names:
             disk.make_directory(path)
-        names.sync()
+            names.sync()
+        return
+    try:
+        disk.sync_directory(parent)
+    except OSError as error:
+        if error.errno not in _UNSYNCABLE:
+            raise
 
 
 def check_unshared(disk: Disk, data_directory: str) -> None:
