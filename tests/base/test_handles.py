@@ -18,6 +18,7 @@ class Shelf:
         self.is_open = False
         self.used = False
         self.pinned = False
+        self.lent = False
 
     def use(self) -> None:
         self.used = True
@@ -26,12 +27,18 @@ class Shelf:
             self.is_open = True
             self.handles.keep(self)
 
+    def lend(self) -> None:
+        self.use()
+        if not self.lent:
+            self.handles.lend(self, self)
+            self.lent = True
+
     def let_go(self) -> bool:
         if self.used:
             self.used = False
             return False
         if not self.pinned:
-            self.is_open = False
+            self.is_open = self.lent = False
             self.handles.closed(self)
         return True
 
@@ -87,6 +94,26 @@ def test_any_other_error_closes_nothing() -> None:
     with pytest.raises(FileNotFoundError):
         handles.open(attempt)
     assert len(handles) == 1
+
+
+def test_half_of_them_may_be_handed_out() -> None:
+    handles = Handles(6)
+    shelves = [Shelf(handles) for _ in range(8)]
+    for shelf in shelves[:3]:
+        shelf.lend()
+    shelves[0].lend()
+    shelves[3].lend()
+    assert [shelf.is_open for shelf in shelves[:4]] == [False, True, True, True]
+
+    for shelf in shelves[1:4]:
+        shelf.pinned = True
+    with pytest.raises(OSError, match="half of those"):
+        shelves[4].lend()
+    assert len(handles) == 4
+    for shelf in shelves[5:]:
+        shelf.use()
+    assert len(handles) == 6
+    assert handles.refused == 0
 
 
 @given(st.integers(1, 6), st.lists(st.tuples(st.integers(0, 9), st.sampled_from("uuupf"))))

@@ -1,5 +1,6 @@
 """Logs that have more files than may be open: idle ones are closed, unsynced ones never."""
 
+import contextlib
 import errno
 import os
 from pathlib import Path
@@ -132,9 +133,7 @@ def test_a_reader_keeps_the_file_that_its_log_lets_go(tmp_path: Path) -> None:
     for log in logs:
         append_value(log, b"v")
         commit(log)
-    extents = [
-        log.read(0, 1_000, upto_offset=1, at_least_one=True) for log in logs[: disk.handles.most]
-    ]
+    extents = [log.read(0, 1_000, upto_offset=1, at_least_one=True) for log in logs[:3]]
     with pytest.raises(StorageError, match="cannot be read"):
         logs[-1].read(0, 1_000, upto_offset=1, at_least_one=True)
     for extent in extents:
@@ -145,6 +144,38 @@ def test_a_reader_keeps_the_file_that_its_log_lets_go(tmp_path: Path) -> None:
     extents.clear()
     del extent
     assert logs[-1].read(0, 1_000, upto_offset=1, at_least_one=True) is not None
+
+
+def test_what_is_being_sent_leaves_half_of_the_files_to_all_else() -> None:
+    disk = MemoryDisk()
+    disk.handles.most = 8
+    logs = open_logs(disk, 12)
+    for log in logs:
+        append_value(log, b"v")
+        commit(log)
+    sent = []
+    for log in logs:
+        # Files that were opened to look something up are not handed out without being counted.
+        log.segment_start(0)
+        assert log.bytes_from(0) > 0
+        with contextlib.suppress(StorageError):
+            sent.append(log.read(0, 1_000, upto_offset=1, at_least_one=True))
+    assert len(sent) == 4
+    refused = disk.handles.refused
+    with pytest.raises(StorageError, match="half of those that the log may have open") as told:
+        logs[-1].read(0, 1_000, upto_offset=1, at_least_one=True)
+    assert told.value.passes
+    assert disk.handles.refused == refused, "a commit would not help"
+
+    for log in logs:
+        append_value(log, b"w")
+        commit(log)
+        assert log.high_watermark == 2
+    assert [extent.read()[-2:-1] for extent in sent if extent is not None] == [b"v"] * 4
+    sent.clear()
+    for log in logs:
+        assert values(log) == [b"v", b"w"]
+        assert len(disk.handles) <= 8
 
 
 def test_removed_and_abandoned_logs_hold_nothing() -> None:

@@ -11,6 +11,10 @@ not be closed (bytes that are not synced, a file that is being sent) stays open 
 was asked: holders forget a file, and it closes when nothing refers to it any more. The number of
 open files is counted where they are opened and closed, so it is exact all the same.
 
+A file that is handed out to be sent stays open for as long as whoever gets it likes. So at most
+half of the files may ever have been handed out: the other half is for all that writes. Such a file
+counts until it is closed, also while it is idle, so that handing it out again costs nothing here.
+
 Opening, and with it all asking, is for one thread. A file may be closed by any thread.
 """
 
@@ -44,14 +48,16 @@ class Handles:
         refused: How often a file was to be opened and none of the open ones was idle.
     """
 
-    __slots__ = ("_holders", "_open", "most", "refused")
+    __slots__ = ("_holders", "_lenders", "_lent", "_open", "most", "refused")
 
     def __init__(self, most: int = sys.maxsize) -> None:
         """Begin with no open file."""
         self.most = most
         self.refused = 0
         self._open: set[int] = set()
+        self._lent: set[int] = set()
         self._holders: OrderedDict[Holder, None] = OrderedDict()
+        self._lenders: OrderedDict[Holder, None] = OrderedDict()
 
     def __len__(self) -> int:
         """Return how many files are open."""
@@ -66,6 +72,7 @@ class Handles:
     def closed(self, file: object) -> None:
         """Count a file no more; harmless when repeated, and in any thread."""
         self._open.discard(id(file))
+        self._lent.discard(id(file))
 
     def open(self, attempt: Callable[[], T]) -> T:
         """Open a file by calling `attempt`, after closing an idle one if that is needed.
@@ -92,17 +99,23 @@ class Handles:
 
     def close_one(self) -> bool:
         """Close the file that was idle for longest; tell whether there was one."""
-        before = len(self._open)
+        closed = self._close_one_of(self._open, self._holders)
+        self.refused += not closed
+        return closed
+
+    def _close_one_of(self, files: set[int], holders: OrderedDict[Holder, None]) -> bool:
+        before = len(files)
         # Twice round: the first time, holders that were used are merely told so.
-        for _ in range(2 * len(self._holders)):
-            holder, _ = self._holders.popitem(last=False)
+        for _ in range(2 * len(holders)):
+            holder, _ = holders.popitem(last=False)
             if not holder.let_go():
-                self._holders[holder] = None
-            elif len(self._open) < before:
-                return True
-            if not self._holders:
+                holders[holder] = None
+            else:
+                self.drop(holder)
+                if len(files) < before:
+                    return True
+            if not holders:
                 break
-        self.refused += 1
         return False
 
     # For holders.
@@ -114,3 +127,20 @@ class Handles:
     def drop(self, holder: Holder) -> None:
         """Do not ask this one any more: it keeps no file."""
         self._holders.pop(holder, None)
+        self._lenders.pop(holder, None)
+
+    def lend(self, holder: Holder, file: object) -> None:
+        """Allow a file of a holder to be handed out, from now on until it is closed.
+
+        Raises:
+            OSError: EMFILE: half of all files are being sent.
+        """
+        most = max(self.most // 2, 1)
+        if len(self._lent) >= most and not self._close_one_of(self._lent, self._lenders):
+            raise OSError(
+                errno.EMFILE,
+                f"{most} files, half of those that the log may have open "
+                "(headwater.max.open.files), are being sent",
+            )
+        self._lent.add(id(file))
+        self._lenders[holder] = None

@@ -103,6 +103,7 @@ class Segment:
         "_first_timestamp",
         "_indexes_created",
         "_kept_for_sync",
+        "_lent",
         "_marks",
         "_max_timestamp",
         "_max_timestamp_offset",
@@ -133,6 +134,8 @@ class Segment:
         # It was asked to let go of the appender, and could not.
         self._kept_for_sync = False
         self._reader: File | None = None
+        # Whether the reader may be handed out.
+        self._lent = False
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._txn_index: TxnIndex | None = None
@@ -495,9 +498,20 @@ class Segment:
             return None
         if limit - start <= max_bytes:
             next_offset = end_offset if whole else upto_offset
-            return FileRange(self.reader(), start, limit - start, next_offset)
+            return FileRange(self._lend_reader(), start, limit - start, next_offset)
         end, next_offset = self._end_within(start, start + max_bytes, at_least_one=at_least_one)
-        return FileRange(self.reader(), start, end - start, next_offset) if end > start else None
+        if end == start:
+            return None
+        return FileRange(self._lend_reader(), start, end - start, next_offset)
+
+    def _lend_reader(self) -> File:
+        """Return the reader to be handed out; as cheap as `reader` but for the first time."""
+        if not self._lent:
+            self._disk.handles.lend(self, self.reader())
+            self._lent = True
+        self._used = True
+        assert self._reader is not None
+        return self._reader
 
     def _end_within(self, start: int, limit: int, *, at_least_one: bool) -> tuple[int, int]:
         """Return the last batch boundary up to `limit`, or the first behind `start` if none is.
@@ -543,6 +557,7 @@ class Segment:
             self._used = False
             return False
         self._reader = None
+        self._lent = False
         if self.unsynced:
             self._kept_for_sync = True
         else:
@@ -560,6 +575,7 @@ class Segment:
         """Forget the handles for good; a reader or a sync that holds one keeps it open."""
         self.unsynced = self._kept_for_sync = False
         self.appender = self._reader = None
+        self._lent = False
         self._disk.handles.drop(self)
 
     def mark_deleted(self) -> None:
