@@ -8,7 +8,7 @@ import pytest
 from headwater.base.disk import read_file
 from headwater.base.errors import KafkaError
 from headwater.base.record.batch import stamp, write_crc
-from headwater.log.names import TXN_INDEX, offset_name
+from headwater.log.names import DELETED, TXN_INDEX, offset_name
 from headwater.log.partition import PartitionLog
 from headwater.log.txn_index import TXN_ENTRY_BYTES, TxnIndex, TxnIndexEntry
 from headwater.testing.memory_disk import MemoryDisk
@@ -299,3 +299,34 @@ def stamped(batch: bytes, offset: int) -> bytes:
     stamp(content, 0, offset, 0)
     write_crc(content, 0, len(content))
     return bytes(content)
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_an_index_whose_segment_was_not_removed_comes_back(*, clean: bool) -> None:
+    """Retention changes both names before it syncs them, and a crash may keep either change."""
+    disk = MemoryDisk()
+    log = open_log(disk)
+    expected = live(log, segments=4)
+    commit(log)
+    log.close()
+    bases = list(txn_files(disk))
+    for base in bases:
+        path = f"/t-0/{offset_name(base, TXN_INDEX)}"
+        disk.rename(path, path + DELETED)
+    found = open_log(disk, recovery_point=log.log_end_offset, clean=clean)
+    assert entries(found) == expected
+    assert set(txn_files(disk)) == set(bases)
+
+
+def test_an_index_that_was_replaced_does_not_come_back() -> None:
+    disk = MemoryDisk()
+    log = open_log(disk)
+    expected = live(log, segments=3)
+    commit(log)
+    log.close()
+    for base in txn_files(disk):
+        path = f"/t-0/{offset_name(base, TXN_INDEX)}"
+        disk.open(path + DELETED, create=True).append([bytes(2 * TXN_ENTRY_BYTES)])
+    found = open_log(disk, recovery_point=log.log_end_offset)
+    assert entries(found) == expected
+    assert not [name for name in disk.list_directory("/t-0") if name.endswith(DELETED)]

@@ -2,7 +2,9 @@
 
 This file alone decides what becomes of them when a partition is opened, by Kafka's rules:
 
-    .deleted    was on its way out: removed
+    .deleted    was on its way out: removed, but for the index of aborted transactions of a segment
+                that is still there: its name was changed, and the segment's was not; it cannot be
+                made anew without the segments before
     .tmp        was never complete: removed
     .cleaned    compaction was still writing: removed, and so are `.swap` files at or above the
                 lowest of them, because the set they belong to is not complete
@@ -31,7 +33,7 @@ from headwater.log.segment import walk_headers
 
 def clear_leftovers(disk: Disk, directory: str) -> set[str]:
     """Finish or undo what was under way; return the names that are left."""
-    names = set(disk.list_directory(directory))
+    names = _bring_back_indexes(disk, directory, set(disk.list_directory(directory)))
     doomed = {name for name in names if name.endswith((DELETED, CLEANED, TEMPORARY))}
     cleaned = [_offset(name) for name in doomed if name.endswith(CLEANED)]
     swaps = {name for name in names if name.endswith(SWAP) and parse_offset_name(name)}
@@ -55,6 +57,23 @@ def clear_leftovers(disk: Disk, directory: str) -> set[str]:
         sync_names(disk, directory)
         names = set(disk.list_directory(directory))
     return _remove_orphans(disk, directory, names)
+
+
+def _bring_back_indexes(disk: Disk, directory: str, names: set[str]) -> set[str]:
+    """Undo the removal of indexes of aborted transactions that came without their segment's.
+
+    A compacted segment has such an index where one of those has that it replaces, so what is
+    brought back is never that of an older segment with the same offset.
+    """
+    for name in sorted(names):
+        parsed = parse_offset_name(name)
+        if parsed is None or parsed[1:] != (TXN_INDEX, DELETED):
+            continue
+        log, index = (offset_name(parsed[0], suffix) for suffix in (LOG, TXN_INDEX))
+        if log in names and index not in names:
+            disk.rename(f"{directory}/{name}", f"{directory}/{index}")
+            names = names - {name} | {index}
+    return names
 
 
 def _offset(name: str) -> int:
