@@ -3,10 +3,11 @@
 import contextlib
 import errno
 import fcntl
+import mmap
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -144,6 +145,45 @@ class TestRealDisk:
             assert read_device_file(RealDisk(), str(tmp_path / "a")) == b"x" * 5000
             patched.setattr(fcntl, "fcntl", refuse_flags)
             assert read_device_file(RealDisk(), str(tmp_path / "a")) == b"x" * 5000
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="needs O_DIRECT, which only Linux has")
+    @pytest.mark.parametrize("stays_short", [False, True])
+    def test_a_short_read_from_the_device_is_not_the_end_of_the_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, stays_short: bool
+    ) -> None:
+        content = bytes(range(256)) * 40
+        (tmp_path / "a").write_bytes(content)
+        reads: list[int] = []
+
+        def read_a_part(_: int, buffers: Sequence[memoryview], position: int) -> int:
+            reads.append(position)
+            end = 5_000 if stays_short or len(reads) == 1 else len(content)
+            part = content[position : max(position, end)][: len(buffers[0])]
+            buffers[0][: len(part)] = part
+            return len(part)
+
+        monkeypatch.setattr(os, "preadv", read_a_part)
+        file = RealDisk().open_on_device(str(tmp_path / "a"))
+        if stays_short:
+            with pytest.raises(OSError, match="beyond byte 5000") as failed:
+                file.read(len(content), 0)
+            assert failed.value.errno == errno.EIO
+        else:
+            assert file.read(len(content) + 10, 0) == content
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="needs O_DIRECT, which only Linux has")
+    def test_without_memory_for_direct_reads_a_file_is_read_as_it_is(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "a").write_bytes(b"x" * 5000)
+
+        def refuse(*_: object) -> None:
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+        monkeypatch.setattr(mmap, "mmap", refuse)
+        file = RealDisk().open_on_device(str(tmp_path / "a"))
+        assert not fcntl.fcntl(file.fileno(), fcntl.F_GETFL) & os.O_DIRECT
+        assert file.read(5000, 0) == b"x" * 5000
 
     def test_a_disk_without_room_says_so(self) -> None:
         full = Path("/dev/full")

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -11,7 +12,8 @@ from headwater.base.errors import StorageError
 from headwater.base.record.batch import parse_header, write_crc
 from headwater.base.settings import TopicConfig
 from headwater.log.partition import PartitionLog
-from headwater.testing.memory_disk import MemoryDisk, PowerCut
+from headwater.testing.memory_disk import MemoryDisk, MemoryFile, PowerCut
+from headwater.testing.memory_nodes import FileNode
 from tests.log.helpers import (
     NOW_MS,
     SMALL,
@@ -104,6 +106,31 @@ def test_the_log_ends_before_the_first_bad_batch(
     assert log.recovery.scanned_bytes == TWENTY
     assert log.recovery.truncated_bytes > 0
     assert append_value(log, b"next").base_offset == 20
+
+
+class ShortDisk(MemoryDisk):
+    """Gives so many bytes of a file when it is read from the device, and no error."""
+
+    limit = 0
+
+    def open_on_device(self, path: str) -> MemoryFile:
+        return ShortFile(self, path, cast("FileNode", self._find(path)), on_device=True)
+
+
+class ShortFile(MemoryFile):
+    def read(self, size: int, position: int) -> bytes:
+        return super().read(size, position)[: max(ShortDisk.limit - position, 0)]
+
+
+@pytest.mark.parametrize("limit", [0, 30, TWENTY, TWENTY + 70])
+def test_what_cannot_be_read_is_not_cut_off(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = ShortDisk()
+    filled(disk, config=ONE_SEGMENT)
+    whole = content(disk, FIRST + ".log")
+    monkeypatch.setattr(ShortDisk, "limit", limit)
+    with pytest.raises(StorageError, match=f"only {limit} of {len(whole)} bytes"):
+        open_log(disk, config=ONE_SEGMENT)
+    assert content(disk, FIRST + ".log") == whole
 
 
 def test_a_batch_with_malformed_records_and_a_right_checksum_is_kept() -> None:

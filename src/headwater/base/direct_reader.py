@@ -25,12 +25,13 @@ class DirectReader:
         """Set O_DIRECT on the descriptor.
 
         Raises:
-            OSError: EINVAL: the file system cannot do it.
+            OSError: EINVAL: the file system cannot do it; ENOMEM: there is no memory for it.
         """
+        # First, because it may fail: the descriptor must not be left behind with a flag set.
+        self._buffer = mmap.mmap(-1, _BUFFER_BYTES)
+        self._descriptor = descriptor
         flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
         fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_DIRECT)
-        self._descriptor = descriptor
-        self._buffer = mmap.mmap(-1, _BUFFER_BYTES)
 
     def read(self, size: int, position: int) -> bytes:
         """Return up to `size` bytes at `position`; shorter only at the end of the file.
@@ -48,7 +49,8 @@ class DirectReader:
             chunks.append(chunk)
             position += len(chunk)
             size -= len(chunk)
-            if count % _BLOCK_BYTES or not chunk:
+            # A read that comes back short may have met a bad block: only an empty one is the end.
+            if not chunk:
                 break
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 

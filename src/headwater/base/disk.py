@@ -439,7 +439,19 @@ class DeviceFile(RealFile):
         os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def read(self, size: int, position: int) -> bytes:
-        """Return up to ``size`` bytes at ``position``."""
+        """Return up to ``size`` bytes at ``position``.
+
+        Raises:
+            OSError: EIO, also where the device gives less than the file has: what was written must
+                not be taken for what never was.
+        """
+        chunk = self._read(size, position)
+        if len(chunk) < min(size, self._size - position):
+            message = f"cannot be read beyond byte {position + len(chunk)} of {self._size}"
+            raise OSError(errno.EIO, message, self._path)
+        return chunk
+
+    def _read(self, size: int, position: int) -> bytes:
         if self._direct is not None and self._descriptor >= 0:
             try:
                 return self._direct.read(size, position)

@@ -6,6 +6,7 @@ before. It looks at what the device holds: the page cache may show batches that 
 there. What becomes of the rest of the file is decided by `recovery`.
 """
 
+import errno
 from collections.abc import Iterator
 from typing import Final
 
@@ -115,6 +116,10 @@ def good_batches(file: File, start: int, size: int) -> Iterator[tuple[int, Batch
 
     Yields:
         The position and the header of each.
+
+    Raises:
+        OSError: EIO, also where the device gives less than the file has: what cannot be read must
+            not be taken for what was never written.
     """
     position = start
     chunk_start = start
@@ -123,11 +128,9 @@ def good_batches(file: File, start: int, size: int) -> Iterator[tuple[int, Batch
     while size - position >= BATCH_HEADER_BYTES:
         at = position - chunk_start
         if at + BATCH_HEADER_BYTES > len(chunk):
-            chunk = file.read(min(CHUNK_BYTES, size - position), position)
+            chunk = _read(file, min(CHUNK_BYTES, size - position), position)
             view = memoryview(chunk)
             chunk_start, at = position, 0
-            if len(chunk) < BATCH_HEADER_BYTES:
-                return
         header = parse_header(chunk, at)
         if header.batch_length < BATCH_LENGTH_MIN or header.magic != MAGIC:
             return
@@ -135,15 +138,21 @@ def good_batches(file: File, start: int, size: int) -> Iterator[tuple[int, Batch
         if length > size - position:
             return
         if at + length > len(chunk):
-            chunk = file.read(max(length, min(CHUNK_BYTES, size - position)), position)
+            chunk = _read(file, max(length, min(CHUNK_BYTES, size - position)), position)
             view = memoryview(chunk)
             chunk_start, at = position, 0
-            if len(chunk) < length:
-                return
         if crc32c(view[at + ATTRIBUTES_POS : at + length]) != header.crc:
             return
         yield position, header
         position += length
+
+
+def _read(file: File, size: int, position: int) -> bytes:
+    chunk = file.read(size, position)
+    if len(chunk) < size:
+        message = f"only {len(chunk)} of {size} bytes can be read at byte {position}"
+        raise OSError(errno.EIO, message, file.path)
+    return chunk
 
 
 def read_marker(
