@@ -13,11 +13,12 @@ import pytest
 from headwater.base.chance import SystemChance
 from headwater.base.clock import SystemClock
 from headwater.base.disk import Buffer, RealDisk, RealFile
-from headwater.base.errors import ErrorCode, HeadwaterError
+from headwater.base.errors import ErrorCode, HeadwaterError, StorageError
 from headwater.base.record.batch import parse_header
 from headwater.base.record.records import Record, build_batch
 from headwater.base.settings import BrokerSettings
 from headwater.delivery.broker import broker as broker_module
+from headwater.delivery.broker.groups import Groups
 from headwater.delivery.broker.partition import Partition
 from headwater.delivery.broker.topics import NewTopic
 from headwater.delivery.client.connection import Connection
@@ -268,3 +269,44 @@ def test_a_broker_that_could_not_listen_leaves_nothing_running(
     asyncio.run(scenario())
 
     assert set(kept_up) == {str(tmp_path / "one" / "log")}
+
+
+@pytest.mark.parametrize("crashed", [True, False])
+def test_a_start_that_failed_calls_nothing_clean_that_it_has_not_looked_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, crashed: bool
+) -> None:
+    """What a crash has left open is found by the coordinators, behind the log."""
+
+    def lack(_: object) -> None:
+        raise StorageError("no descriptor is free", passes=True)
+
+    async def scenario() -> bool:
+        node = await start(RealDisk(), tmp_path)
+        await node.stop()
+        if crashed:
+            (tmp_path / "log" / CLEAN_SHUTDOWN).unlink()
+        with monkeypatch.context() as patch:
+            patch.setattr(Groups, "load", lack)
+            with pytest.raises(StorageError):
+                await start(RealDisk(), tmp_path)
+        node = await start(RealDisk(), tmp_path)
+        await node.stop()
+        return node.broker.store.stopped_cleanly
+
+    assert asyncio.run(scenario()) is not crashed
+
+
+def test_a_broker_that_could_not_listen_has_looked_into_the_crash_before(tmp_path: Path) -> None:
+    async def scenario() -> bool:
+        node = await start(RealDisk(), tmp_path / "one")
+        other = await start(RealDisk(), tmp_path / "two")
+        await other.stop()
+        (tmp_path / "two" / "log" / CLEAN_SHUTDOWN).unlink()
+        with pytest.raises(HeadwaterError, match="taken"):
+            await start(RealDisk(), tmp_path / "two", port=node.port)
+        other = await start(RealDisk(), tmp_path / "two")
+        await other.stop()
+        await node.stop()
+        return other.broker.store.stopped_cleanly
+
+    assert asyncio.run(scenario())

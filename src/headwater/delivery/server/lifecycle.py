@@ -142,6 +142,7 @@ async def start_node(
 
     committer = Committer(loop, on_failure=disk_failed)
     timers = LoopTimers(loop)
+    is_started = False
     try:
         broker = Broker(
             store,
@@ -161,25 +162,38 @@ async def start_node(
             lambda done: broker.topics.fail(f"the disk failed: {done.result()}")
         )
         broker.start()
+        is_started = True
         node.host, node.port = listener.open(*listen)
         broker.configs.when_changed(listener.configure)
         if settings.log_cleaner_enable:
-            node.cleaning = start_cleaning(
-                loop,
-                store,
-                disk,
-                settings=broker.settings,
-                clock=clock,
-                on_failure=lambda error: disk_failed(OSError(errno.EIO, error.message)),
-            )
-            broker.configs.when_changed(node.cleaning.configure)
+            _let_clean(node, disk, clock, disk_failed)
     except BaseException:
         timers.close()
         committer.close()
-        store.close()
+        # What a crash has left is looked into by ``broker.start``; before that nothing is clean.
+        if store.stopped_cleanly or is_started:
+            store.close()
+        else:
+            store.abandon()
         raise
     _announce(node, advertise, data_directory)
     return node
+
+
+def _let_clean(
+    node: Node, disk: Disk, clock: Clock, disk_failed: Callable[[OSError], None]
+) -> None:
+    """Begin to compact what asks for it."""
+    broker = node.broker
+    node.cleaning = start_cleaning(
+        asyncio.get_running_loop(),
+        broker.store,
+        disk,
+        settings=broker.settings,
+        clock=clock,
+        on_failure=lambda error: disk_failed(OSError(errno.EIO, error.message)),
+    )
+    broker.configs.when_changed(node.cleaning.configure)
 
 
 def _announce(node: Node, advertise: tuple[str, int] | None, data_directory: str) -> None:
