@@ -101,8 +101,8 @@ class Broker:
             new_producer_id=store.next_producer_id,
             server_version=lambda: self.features.transaction_version,
             offsets_ended=self.groups.committing.transaction_ended,
+            note=store.note,
         )
-        self.transactions.forget_last_run = store.note.forget_last_run
         self.overflow = Overflow(self.groups.offsets, store.reclaim)
         self.topics.when_deleted(self.overflow.forget)
 

@@ -15,10 +15,13 @@ from headwater.delivery.broker.topics import NewTopic
 from headwater.delivery.broker.transactions.recovery import compare
 from headwater.delivery.broker.transactions.states import TransactionState
 from headwater.delivery.broker.transactions.transaction import Transaction
+from headwater.log.noted import Note
 from headwater.log.reading import OpenTransaction
 from tests.delivery.broker.transactions.world import Crashed, Producer, World, codes
 
 OK = ErrorCode.NONE
+ABORT_INTERVAL_MS = 10_000
+LAX = {"log.flush.interval.messages": "1000000"}
 KEY = ("t", 0)
 OTHER = ("t", 1)
 
@@ -253,6 +256,90 @@ def test_what_was_torn_is_not_committed_though_there_is_no_room_to_abort(
     assert [world.committed(name) for name in world.names] == [[], [], []]
 
 
+def commit_torn(world: World, me: Producer) -> ErrorCode:
+    """Ask for the commit of a transaction of which no part may be seen."""
+    code = world.end(me, commit=True)[0]
+    world.settle()
+    assert [world.committed(name) for name in world.names] == [[]] * len(world.names)
+    return code
+
+
+@pytest.mark.parametrize("by_default", [True, False])
+@pytest.mark.parametrize("then", ["a clean stop", "another config", "another crash"])
+def test_what_was_torn_is_still_torn_at_a_later_start(*, by_default: bool, then: str) -> None:
+    """There is no room for the abort, and the next start finds no trace of the crash itself."""
+    world = World(LAX if by_default else {})
+    if not by_default:
+        world.broker.topics.create([NewTopic("lazy", 1, {"flush.messages": "1000000"})])
+        world.names.append("lazy")
+    me = world.init()
+    assert world.send(me) == [OK] * len(world.names)
+    partition = world.broker.topics.partition("t0", 0)
+    assert partition is not None
+    partition.request_commit()
+    world.settle()
+    world.settings = BrokerSettings()
+    world.disk = world.disk.crash(0, keep="nothing")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StateTopic, "append", no_room)
+        world.restart()
+    if then == "a clean stop":
+        world.broker.store.close()
+    elif then == "another config":
+        durable = [Change("flush.messages", Operation.SET, "1")]
+        for name in world.names:
+            world.broker.configs.alter_topic(name, durable, keep_others=True, validate_only=False)
+    world.crash()
+
+    assert commit_torn(world, me) is ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_config_does_not_overtake_the_abort_of_what_was_torn(lazy_world: World) -> None:
+    world = lazy_world
+    me = world.init()
+    assert world.send(me) == [OK] * 3
+    world.crash()
+    durable = Change("flush.messages", Operation.SET, "1")
+    world.broker.configs.alter_topic("lazy", [durable], keep_others=True, validate_only=False)
+    world.crash()
+
+    assert commit_torn(world, me) is ErrorCode.INVALID_TXN_STATE
+
+
+def test_what_was_torn_is_aborted_as_soon_as_there_is_room(lazy_world: World) -> None:
+    world = lazy_world
+    me = world.init()
+    assert world.send(me) == [OK] * 3
+    world.disk = world.disk.crash(0, keep="nothing")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(StateTopic, "append", no_room)
+        world.restart()
+        world.clock.advance(ABORT_INTERVAL_MS)
+        assert world.state() == "Ongoing"
+    world.clock.advance(ABORT_INTERVAL_MS)
+    world.settle()
+
+    assert world.state() == "CompleteAbort"
+    assert world.broker.store.note.torn
+    world.clock.advance(ABORT_INTERVAL_MS)
+    assert not world.broker.store.note.torn
+
+
+def test_where_it_cannot_be_noted_what_was_torn_nothing_starts(lazy_world: World) -> None:
+    """Else it could be forgotten."""
+    world = lazy_world
+    me = world.init()
+    assert world.send(me) == [OK] * 3
+    world.disk = world.disk.crash(0, keep="nothing")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Note, "note_torn", no_room)
+        with pytest.raises(StorageError):
+            world.restart()
+    world.crash()
+
+    assert commit_torn(world, me) is ErrorCode.INVALID_TXN_STATE
+
+
 def test_nothing_is_torn_by_a_clean_stop(lazy_world: World) -> None:
     world = lazy_world
     me = world.init()
@@ -293,10 +380,6 @@ def test_a_broker_that_becomes_durable_loses_nothing_from_before(resource: str) 
 
     assert world.end(me, commit=True)[0] is OK
     assert [world.committed(name) for name in world.names] == [[b"v"]] * 2
-
-
-ABORT_INTERVAL_MS = 10_000
-LAX = {"log.flush.interval.messages": "1000000"}
 
 
 @pytest.mark.parametrize("crashes", [1, 2])

@@ -17,7 +17,8 @@ With KIP-890 a batch is appended together with the record that its partition has
 become durable in the same round. A crash can keep the batch and lose the record: `recovery` finds
 such batches at the start. Where the topic leaves its batches to the page cache, the record is
 durable before they are acknowledged, and a transaction that a crash finds open is aborted: what was
-acknowledged may be gone, and a commit would be half a one.
+acknowledged may be gone, and a commit would be half a one. That it has to be is noted in the
+journal first, and forgotten when it is aborted.
 """
 
 import logging
@@ -47,8 +48,10 @@ from headwater.delivery.broker.transactions.records import (
 )
 from headwater.delivery.broker.transactions.recovery import compare
 from headwater.delivery.broker.transactions.states import TransactionState
+from headwater.delivery.broker.transactions.torn import Torn
 from headwater.delivery.broker.transactions.transaction import NO_EPOCH, NO_PRODUCER_ID, Transaction
 from headwater.delivery.broker.transactions.written import unsynced, when_all_synced
+from headwater.log.noted import Note
 from headwater.log.producers import EPOCH_BUMPING_VERSION
 
 _log = logging.getLogger(__name__)
@@ -75,13 +78,9 @@ class ProducerAnswer(NamedTuple):
 
 
 class Transactions:
-    """All transactional ids of this node.
+    """All transactional ids of this node."""
 
-    Attributes:
-        forget_last_run: Called once, when nothing is open any more that the last run may have torn.
-    """
-
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is another part of the node
         self,
         *,
         topics: Topics,
@@ -92,6 +91,7 @@ class Transactions:
         new_producer_id: Callable[[], int],
         server_version: Callable[[], int],
         offsets_ended: OffsetsEnded,
+        note: Note,
     ) -> None:
         """Put the parts together.
 
@@ -105,6 +105,7 @@ class Transactions:
             new_producer_id: Gives one that nobody ever had.
             server_version: The level of ``transaction.version`` that is in force.
             offsets_ended: Told of every marker in the offsets topic.
+            note: Remembers what a crash may have torn.
         """
         self._settings = settings
         self._clock = clock
@@ -117,11 +118,7 @@ class Transactions:
         self._table: dict[str, Transaction] = {}
         # What records that were found at the start join when the transaction before has ended.
         self._adoptions: dict[str, set[PartitionKey]] = {}
-        # What must not be committed: a crash may have taken a part, and there was no room to abort.
-        self._torn: set[str] = set()
-        # What a crash may have taken a part of, by the time at which it began, until it is aborted.
-        self._suspects: set[tuple[str, int]] = set()
-        self.forget_last_run: Callable[[], None] | None = None
+        self._torn = Torn(topics, note)
         self._deadlines = Deadlines()
         self._holding = Holding(timers)
         self.markers = Markers(topics, timers, offsets_ended)
@@ -129,7 +126,11 @@ class Transactions:
     # From start to stop
 
     def load(self, *, after_crash: bool) -> None:
-        """Rebuild all transactional ids from the log, and end what was ending or cannot go on."""
+        """Rebuild all transactional ids from the log, and end what was ending or cannot go on.
+
+        Raises:
+            StorageError: The disk failed or is full: what must not be committed was not noted.
+        """
         for key, value in self._log.newest().items():
             try:
                 transaction = decode_transaction(key, value)
@@ -142,12 +143,11 @@ class Transactions:
         for partition in state_topic.partitions if state_topic is not None else ():
             self._coordinator_epoch = max(self._coordinator_epoch, partition.log.leader_epoch)
         self._reconcile()
+        self._torn.find(self, after_crash=after_crash)
         for transaction in self:
             if transaction.state.is_ending:
                 self._decided(transaction, _tell_nobody)
-            elif after_crash and self._may_have_lost(transaction):
-                self._suspects.add((transaction.transactional_id, transaction.started_ms))
-                self._abort_torn(transaction)
+        self._abort_torn()
         _log.info("loaded %d transactional ids, %d open", len(self), self.open_count)
         self._start_timers()
 
@@ -183,27 +183,19 @@ class Transactions:
             )
             self.markers.write(marker, [key], _nothing_more)
 
-    def _may_have_lost(self, transaction: Transaction) -> bool:
-        """Whether records that were acknowledged to its producer may be gone with a crash."""
-        return any(not self._was_durable(key) for key in transaction.partitions)
-
-    def _was_durable(self, key: PartitionKey) -> bool:
-        """Tell whether it synced what it acknowledged, in the last run and by its configs now."""
-        topic, partition = self._topics.get(key[0]), self._topics.partition(*key)
-        if topic is None or partition is None:
-            return True
-        return topic.stored.was_durable and partition.log.is_durable
-
-    def _abort_torn(self, transaction: Transaction) -> None:
-        _log.warning(
-            "transaction %s is aborted: what it wrote while flush.messages was above 1 may be lost",
-            transaction.transactional_id,
-        )
-        try:
-            self._fence(transaction)
-        except KafkaError as error:
-            _log.warning("its abort is put off until it ends: %s", error.message)
-            self._torn.add(transaction.transactional_id)
+    def _abort_torn(self) -> None:
+        """Abort what a crash may have torn; what there is no room for is tried again."""
+        for transaction in filter(self._torn.__contains__, self if self._torn else ()):
+            try:
+                self._fence(transaction)
+            except KafkaError as error:
+                _log.warning("torn transactions are not aborted yet: %s", error.message)
+                return
+            _log.warning(
+                "transaction %s is aborted: what it wrote while flush.messages was above 1 may be "
+                "lost",
+                transaction.transactional_id,
+            )
 
     def _start_timers(self) -> None:
         settings = self._settings
@@ -416,8 +408,8 @@ class Transactions:
                 when_all_synced(waiting, again)
                 return
         try:
-            if transactional_id in self._torn:
-                self._fence(self._table[transactional_id])
+            if current is not None and current in self._torn:
+                self._fence(current)
                 current = self._table[transactional_id]
             granted = decisions.judge_end(
                 current,
@@ -454,21 +446,8 @@ class Transactions:
             self._abort_overdue,
         )
         self._abort_some_overdue()
-        self._settle_last_run()
-
-    def _settle_last_run(self) -> None:
-        """Let the next start judge by this run alone, once all that may be torn is aborted."""
-        if self._suspects:
-            opened = {(t.transactional_id, t.started_ms) for t in self if not t.state.is_idle}
-            self._suspects &= opened
-        if self._suspects or self.forget_last_run is None:
-            return
-        try:
-            self.forget_last_run()
-        except KafkaError as error:
-            _log.warning("the defaults of the last run are not forgotten yet: %s", error.message)
-        else:
-            self.forget_last_run = None
+        self._abort_torn()
+        self._torn.forget_aborted(self)
 
     def _abort_some_overdue(self) -> None:
         now_ms = self._clock.now_ms()
@@ -566,7 +545,6 @@ class Transactions:
             self._deadlines.set(transactional_id, deadline_ms)
         else:
             self._deadlines.clear(transactional_id)
-            self._torn.discard(transactional_id)
 
     def _hold(
         self,
