@@ -35,7 +35,9 @@ class TornProducer(NamedTuple):
 
 def _facts(defaults: TopicConfig) -> dict[str, str]:
     """Return what is to be noted of these defaults, by Kafka's names of topic configs."""
-    keys = _OVERFLOW if defaults.headwater_overflow == "drop" else ()
+    # A topic may say `drop` itself and leave the bound to the default, or the other way round.
+    drops = defaults.headwater_overflow == "drop" or defaults.headwater_overflow_bytes >= 0
+    keys = _OVERFLOW if drops else ()
     if not defaults.is_durable:
         keys = (*keys, _FLUSH)
     return {key: defaults.render(key) for key in keys}

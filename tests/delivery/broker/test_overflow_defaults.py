@@ -58,6 +58,26 @@ def test_a_larger_default_after_a_crash_brings_nothing_back(settings: dict[str, 
     assert start_anew(desk, settings).log_start_offset == start
 
 
+@pytest.mark.parametrize("settings", [LARGER, {"headwater.overflow.bytes": str(10 * BOUND)}, {}])
+def test_a_topic_that_drops_by_the_default_bound_gets_nothing_back(
+    settings: dict[str, str],
+) -> None:
+    desk = Desk({"headwater.overflow.bytes": str(BOUND)})
+    desk.broker.topics.create([NewTopic("a", 1, {"headwater.overflow": "drop"})])
+    start = fill(desk).log_start_offset
+    assert start > 0
+
+    assert start_anew(desk, settings).log_start_offset == start
+
+
+def test_a_bound_by_which_nothing_was_dropped_drops_nothing_later() -> None:
+    """It was a default for topics that say `drop`; the next start says so for all, and more."""
+    desk = dropping_desk({"headwater.overflow.bytes": str(BOUND)})
+    assert fill(desk).log_start_offset == 0
+
+    assert start_anew(desk, LARGER).log_start_offset == 0
+
+
 def test_a_default_that_was_set_at_run_time_counts_like_one_of_the_start() -> None:
     desk = dropping_desk({})
     changes = [Change(name, Operation.SET, value) for name, value in DROPPED_BY_DEFAULT.items()]
