@@ -215,6 +215,24 @@ def test_names_that_cannot_be_synced_wait_for_the_next_commit(path: str) -> None
     assert values(found) == [b"v", b"w", b"w"]
 
 
+def test_a_commit_that_somebody_waits_for_stays_due_without_its_names() -> None:
+    """Also where appends ask for none."""
+    disk = MemoryDisk()
+    log = open_log(disk, "/t-0", config=CACHED)
+    outage = Outage(disk)
+    append_value(log, b"v")
+    assert not log.commit_due()
+    outage.paths = {"/t-0"}
+    commit(log)
+    assert log.synced_offset == 0
+    assert log.commit_due()
+    outage.paths = set()
+    commit(log)
+
+    assert log.synced_offset == 1
+    assert not log.commit_due()
+
+
 def test_a_log_whose_names_cannot_be_synced_is_not_closed() -> None:
     disk = MemoryDisk()
     outage = Outage(disk)

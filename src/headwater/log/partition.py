@@ -517,6 +517,8 @@ class PartitionLog(ReadableLog):
             self.synced_offset = self._commit_offset
             self._show(max(self.high_watermark, self._commit_offset))
         else:
+            # Somebody waits for it, whatever `flush.messages` says.
+            self._commit_wanted = True
             self._disk.handles.close_one()
         if self._abandoned:
             self.abandon()

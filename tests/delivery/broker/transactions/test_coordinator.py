@@ -1,5 +1,8 @@
 """The coordinator over a real log: what waits for what, time-outs, expiry, what fails."""
 
+import errno
+import os
+
 import pytest
 
 from headwater.base.errors import ErrorCode, KafkaError
@@ -12,6 +15,7 @@ from tests.delivery.broker.transactions.world import Producer, World, codes
 
 OK = ErrorCode.NONE
 SWEEP_MS = 10_000
+UPKEEP_MS = 1_000
 
 
 @pytest.fixture
@@ -37,6 +41,29 @@ def test_an_outcome_is_answered_when_it_is_durable_and_markers_come_after(world:
     world.commits.run_one()  # type: ignore[attr-defined]
     assert world.state() == "CompleteCommit"
     assert [world.committed(name) for name in world.names] == [[b"v"], [b"v"]]
+
+
+def test_a_commit_waits_for_descriptors_to_sync_what_was_left_to_the_page_cache() -> None:
+    world = World(topics=0)
+    world.names = ["lazy"]
+    world.broker.topics.create([NewTopic("lazy", 1, {"flush.messages": "1000000"})])
+    me = world.init()
+    assert world.send(me) == [OK]
+
+    def lack(path: str) -> None:
+        if path.endswith("/lazy-0"):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+
+    world.disk.on_open = lack
+    call = world.begin_end(me, commit=True)
+    world.settle()
+    assert world.answer(call) is None
+    world.disk.on_open = lambda _: None
+    world.clock.advance(UPKEEP_MS)
+    world.settle()
+
+    assert world.answer(call).error_code == 0
+    assert world.committed("lazy") == [b"v"]
 
 
 def test_a_batch_shares_the_round_with_the_joining_of_its_partition(world: World) -> None:
