@@ -9,7 +9,7 @@ from headwater.base.errors import StorageError
 from headwater.base.settings import TopicConfig
 from headwater.log.settling import settle
 from headwater.testing.memory_disk import MemoryDisk
-from tests.log.helpers import append_value, open_log, read_values
+from tests.log.helpers import append_value, commit, open_log, read_values
 
 CACHED = TopicConfig(flush_messages=1_000_000)
 DURABLE = TopicConfig()
@@ -56,3 +56,23 @@ def test_after_a_failed_sync_nobody_is_told_to_try_again(code: int) -> None:
     assert not raised.value.hint
     with pytest.raises(StorageError):
         append_value(log, b"w")
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_commit_that_failed_is_not_made_good_by_another_sync(*, told: bool) -> None:
+    """The disk has said it once, perhaps to somebody who has not passed it on yet."""
+    disk = MemoryDisk()
+    log = open_log(disk, config=CACHED)
+    append_value(log, b"v")
+    commit(log)
+    append_value(log, b"w")
+    (file,) = log.begin_commit()
+    disk.fail_at(disk.operations + 1, OSError(errno.EIO, os.strerror(errno.EIO)))
+    with pytest.raises(OSError, match="Input/output"):
+        file.sync()
+    if told:
+        log.fail("a sync failed")
+
+    with pytest.raises(StorageError) as raised:
+        settle(disk, log, DURABLE)
+    assert raised.value.passes is not told

@@ -479,6 +479,11 @@ class PartitionLog(ReadableLog):
 
     # Durability.
 
+    @property
+    def committing(self) -> bool:
+        """Whether a commit has begun and not ended; one that failed never ends."""
+        return self._unsynced.under_way
+
     def dirty(self) -> bool:
         """Tell whether a commit would have anything to sync."""
         return self._active_dirty or bool(self._unsynced)

@@ -2,7 +2,8 @@
 
 This file alone decides what is synced before a topic's config says that its records are durable.
 After a crash the config tells whether acknowledged records may be lost, so that it must never be
-ahead of them. A commit may be under way meanwhile: files are synced by handles of their own.
+ahead of them. A commit must not be under way meanwhile: if it fails, it is told alone, and a sync
+beside it reports a success that is none.
 """
 
 from headwater.base.disk import Disk, may_pass, parent_directory, remedy, sync_names
@@ -17,10 +18,16 @@ def settle(disk: Disk, log: PartitionLog, config: TopicConfig) -> None:
     """Sync what the log has written, if this config is the one that makes its records durable.
 
     Raises:
-        StorageError: That was not possible; after a failed sync the log takes no more records.
+        StorageError: That was not possible, perhaps because a commit is under way; after a failed
+            sync the log takes no more records.
     """
     if log.is_durable or not config.is_durable or log.synced_offset >= log.log_end_offset:
         return
+    if log.failed:
+        raise StorageError(log.failure)
+    if log.committing:
+        message = f"{log.directory}: its records are being synced"
+        raise StorageError(message, hint="try again", passes=True)
     try:
         for segment in _with_tail(log):
             file = disk.open(segment)

@@ -81,6 +81,11 @@ class Rounds:
         """Let the item join the next round."""
         self._next[item] = None
 
+    def between_rounds(self, action: Callable[[], None]) -> None:
+        """Run the action when no round is under way."""
+        assert not self._current, "no client of the simulation changes configs"
+        action()
+
     @property
     def busy(self) -> bool:
         """Whether there is something to sync."""

@@ -317,3 +317,41 @@ async def test_what_was_told_durable_survives_a_power_cut() -> None:
     found = disk.crash(seed=0, keep="nothing").open_for_reading("data/log")
     assert found.read(100, 0) == b"kept"
     assert not failures
+
+
+@on_loop
+async def test_whoever_syncs_by_itself_does_so_between_two_rounds() -> None:
+    bench = Bench()
+    item = Item()
+    seen: list[int] = []
+
+    def look() -> None:
+        assert not bench.syncer.busy
+        seen.append(item.durable)
+
+    bench.committer.between_rounds(look)
+    assert seen == [0], "nothing is under way"
+    bench.write(item)
+    await iterate()
+    bench.committer.between_rounds(look)
+    bench.write(item)
+    assert seen == [0]
+    bench.syncer.finish()
+    assert seen == [0, 1]
+    await iterate()
+    bench.syncer.finish()
+    assert seen == [0, 1]
+
+
+@on_loop
+async def test_nothing_is_between_a_failed_round_and_the_next() -> None:
+    bench = Bench()
+    seen: list[str] = []
+    bench.write(Item())
+    await iterate()
+    bench.committer.between_rounds(lambda: seen.append("during"))
+    bench.syncer.finish(OSError(errno.EIO, "gone"))
+    bench.committer.between_rounds(lambda: seen.append("after"))
+
+    assert bench.failures
+    assert not seen

@@ -45,6 +45,10 @@ class Commits(Protocol):
         """Let the item take part in the next round."""
         ...
 
+    def between_rounds(self, action: Action) -> None:
+        """Run the action while nothing is being synced; never again once a round has failed."""
+        ...
+
 
 class Partition:
     """A partition log with its waiters; what every dialect appends to and reads from."""

@@ -134,6 +134,10 @@ class Topics:
         topic.stored = self._store.topics[name]
         self.version += 1
 
+    def between_rounds(self, action: Callable[[], None]) -> None:
+        """Run the action as soon as no commit round is under way; configs are to change there."""
+        self._commits.between_rounds(action)
+
     def when_deleted(self, action: Callable[[str], None]) -> None:
         """Run the action with the name of every topic that is deleted from now on."""
         self._when_deleted.append(action)

@@ -10,6 +10,7 @@ The rules that everything acknowledged rests on:
 * One round at a time. Nothing is told durable before every file of its round is.
 * A failed sync ends it all: no further round, no callback, no second try. The kernel may have
   dropped the pages that it could not write, and a repeated call would lie.
+* So would another sync beside it. Whoever has to sync by itself does it between two rounds.
 """
 
 import asyncio
@@ -43,6 +44,7 @@ class Committer:
         self._current: dict[Committable, None] = {}
         self._next_drained: list[asyncio.Future[None]] = []
         self._current_drained: list[asyncio.Future[None]] = []
+        self._between: list[Callable[[], None]] = []
         self._scheduled = False
         self._running = False
         self._failure: OSError | None = None
@@ -54,6 +56,13 @@ class Committer:
             self._scheduled = True
             # Runs before the sockets that became readable meanwhile: the end of this iteration.
             self._loop.call_soon(self._start_round)
+
+    def between_rounds(self, action: Callable[[], None]) -> None:
+        """Run the action while nothing is being synced; never again once a round has failed."""
+        if self._running:
+            self._between.append(action)
+        elif self._failure is None:
+            action()
 
     def _start_round(self) -> None:
         self._scheduled = False
@@ -80,11 +89,12 @@ class Committer:
             return
         durable, self._current = self._current, {}
         drained, self._current_drained = self._current_drained, []
-        for item in durable:
+        between, self._between = self._between, []
+        for action in (*(item.end_commit for item in durable), *between):
             try:
-                item.end_commit()
+                action()
             except Exception as error:  # noqa: BLE001 - the other partitions' clients still wait
-                context = {"message": f"end_commit of {item!r} failed", "exception": error}
+                context = {"message": f"{action!r} failed behind a round", "exception": error}
                 self._loop.call_exception_handler(context)
         for waiter in drained:
             if not waiter.done():

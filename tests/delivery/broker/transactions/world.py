@@ -5,7 +5,7 @@ two of them. Time stands still until the test moves it.
 """
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from headwater.base.disk import Syncable
@@ -40,6 +40,9 @@ class Rounds:
 
     def add(self, item: Committable) -> None:
         self._next[item] = None
+
+    def between_rounds(self, action: Callable[[], None]) -> None:
+        action()
 
     def run_one(self) -> bool:
         """Run one round; tell whether there was one."""

@@ -7,7 +7,7 @@ also shown that the answer fits the version. ``ask_over_socket`` asks any Kafka 
 
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from headwater.base.record.batch import parse_header
@@ -33,6 +33,9 @@ class WaitingCommits:
 
     def add(self, item: Committable) -> None:
         self._dirty.append(item)
+
+    def between_rounds(self, action: Callable[[], None]) -> None:
+        action()
 
     def run(self) -> None:
         while self._dirty:

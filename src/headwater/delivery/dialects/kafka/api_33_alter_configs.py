@@ -4,6 +4,7 @@ Behaviour:
 * Replaces all overrides of a resource: what is not in the request goes back to its default. Kafka
   advises against it since 2.3; IncrementalAlterConfigs (44) changes single configs.
 * All values of a resource are checked before one is changed.
+* It is carried out between two rounds of syncs, because a config may need syncs of its own.
 * A resource that stands in the request twice is refused; Kafka 4.3 never answers then.
 """
 
@@ -40,4 +41,8 @@ def handle(call: Call, request: messages.AlterConfigsRequest) -> None:
         return _Result(code, message, kind, name)
 
     resources = [(asked.resource_type, asked.resource_name) for asked in request.resources]
-    call.reply(messages.AlterConfigsResponse(responses=each_once(resources, change, answer)))
+
+    def carry_out() -> None:
+        call.reply(messages.AlterConfigsResponse(responses=each_once(resources, change, answer)))
+
+    call.broker.topics.between_rounds(carry_out)

@@ -7,6 +7,7 @@ Behaviour:
 * On the broker, the defaults of topics and the settings that are marked dynamic can be changed
   while it runs, for this node or ("") for every node; they are in force at once. All other settings
   are read-only.
+* It is carried out between two rounds of syncs, because a config may need syncs of its own.
 * An operation that does not exist is INVALID_REQUEST; Kafka answers UNKNOWN_SERVER_ERROR.
 """
 
@@ -42,8 +43,12 @@ def handle(call: Call, request: messages.IncrementalAlterConfigsRequest) -> None
         return _Result(code, message, kind, name)
 
     resources = [(asked.resource_type, asked.resource_name) for asked in request.resources]
-    responses = each_once(resources, change, answer)
-    call.reply(messages.IncrementalAlterConfigsResponse(responses=responses))
+
+    def carry_out() -> None:
+        responses = each_once(resources, change, answer)
+        call.reply(messages.IncrementalAlterConfigsResponse(responses=responses))
+
+    call.broker.topics.between_rounds(carry_out)
 
 
 def _change(config: messages.IncrementalAlterConfigsRequest.AlterableConfig) -> Change:
