@@ -2,19 +2,23 @@
 
 This file alone decides what is synced before a topic's config says that its records are durable.
 After a crash the config tells whether acknowledged records may be lost, so that it must never be
-ahead of them. A commit must not be under way meanwhile: if it fails, it is told alone, and a sync
-beside it reports a success that is none.
+ahead of them. All that a commit would sync is: a partition whose names are lost is lost as a whole.
+
+Another commit must not be under way meanwhile: if it fails, it is told alone, and a sync beside it
+reports a success that is none.
 """
 
-from headwater.base.disk import Disk, may_pass, parent_directory, remedy, sync_names
+import errno
+import os
+
+from headwater.base.disk import may_pass, remedy
 from headwater.base.errors import StorageError
 from headwater.base.settings import TopicConfig
-from headwater.log.names import LOG
 from headwater.log.partition import PartitionLog
 from headwater.log.unsynced import sync_now
 
 
-def settle(disk: Disk, log: PartitionLog, config: TopicConfig) -> None:
+def settle(log: PartitionLog, config: TopicConfig) -> None:
     """Sync what the log has written, if this config is the one that makes its records durable.
 
     Raises:
@@ -29,28 +33,15 @@ def settle(disk: Disk, log: PartitionLog, config: TopicConfig) -> None:
         message = f"{log.directory}: its records are being synced"
         raise StorageError(message, hint="try again", passes=True)
     try:
-        for segment in _with_tail(log):
-            file = disk.open(segment)
-            try:
-                sync_now(file)
-            finally:
-                file.close()
-        for directory in (log.directory, parent_directory(log.directory)):
-            sync_names(disk, directory)
+        for item in log.begin_commit():
+            sync_now(item)
+        log.end_commit()
+        if log.synced_offset < log.log_end_offset:
+            # Its names wait for a descriptor.
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))  # noqa: TRY301 - as of any other
     except OSError as error:
         if may_pass(error):
             message = f"{log.directory}: {error}"
             raise StorageError(message, hint=remedy(error), passes=True) from error
         log.fail(str(error))
         raise StorageError(log.failure) from error
-
-
-def _with_tail(log: PartitionLog) -> list[str]:
-    """Return the files that hold records which are not known to be durable."""
-    bases = [segment.base_offset for segment in log.segments]
-    ends = [*bases[1:], log.log_end_offset]
-    return [
-        segment.path(LOG)
-        for segment, end in zip(log.segments, ends, strict=True)
-        if end > log.synced_offset
-    ]

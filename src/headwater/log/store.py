@@ -309,7 +309,7 @@ class LogStore:
         config = TopicConfig.parse(configs, self._topic_defaults)
         self._keep_dropped(topic)
         for log in topic.partitions:
-            settle(self._disk, log, config)
+            settle(log, config)
         self._manifest.record(manifest.topic_configured(name, configs))
         topic.configs = dict(configs)
         topic.configure(config)
@@ -328,7 +328,7 @@ class LogStore:
         for topic in self._topics.values():
             config = TopicConfig.parse(topic.configs, defaults)
             for log in topic.partitions:
-                settle(self._disk, log, config)
+                settle(log, config)
         self._manifest.record(manifest.broker_configured(configs, self.note.wanted(defaults)))
 
     def set_feature_levels(self, levels: Mapping[str, int]) -> None:
