@@ -51,6 +51,9 @@ _CHECKED_FROM: Final = 8
 # An image is folded when the entries behind it weigh as much again, but not for a few kilobytes.
 _FOLD_AT_LEAST_BYTES: Final = 256 * 1024
 
+_NEVER: Final = 2**63 - 1
+"""Kafka's default of `flush.messages`: no number of records asks for a sync."""
+
 _NUMBER: Final = b'{"number":'
 _ROOM: Final = "make room on the disk; nothing was changed"
 _BROKEN: Final = "check the disk, then restart the broker"
@@ -66,7 +69,8 @@ QuotaEntity = tuple[tuple[str, str | None], ...]
 def _upgrade_from_2(payload: Payload) -> Payload:
     """Add what version 2 did not know; its changes mean what they meant."""
     if payload.get("change") in {"image", "broker_configured"}:
-        payload |= {"noted": {}}
+        # Whether records were synced by default is not known: as if they never had been.
+        payload |= {"noted": {"flush.messages": str(_NEVER)}}
     return payload
 
 
