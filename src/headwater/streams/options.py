@@ -91,21 +91,29 @@ class Choice(NamedTuple):
         """The topics that must exist; none for a pattern."""
         return tuple(self.partitions) if self.partitions is not None else self.topics
 
+    def option(self) -> str:
+        """Return the name of the option that makes it."""
+        if self.pattern is not None:
+            return "subscribePattern"
+        return "subscribe" if self.partitions is None else "assign"
+
     def told(self) -> str:
         """Return it as the option that makes it."""
-        if self.pattern is not None:
-            return f"subscribePattern = {self.pattern}"
-        return f"{'subscribe' if self.partitions is None else 'assign'} = {','.join(self.names())}"
+        if self.partitions is not None:
+            places = [f"{topic}-{each}" for topic, some in self.partitions.items() for each in some]
+            return f"assign = {','.join(places)}"
+        return f"{self.option()} = {self.pattern or ','.join(self.topics)}"
 
-    def chooses(self, topic: str) -> bool:
-        """Tell whether a topic is among those that are read, whichever of its partitions are."""
-        return topic in self.names() if self.pattern is None else self.matches(topic)
+    def in_order(self) -> "Choice":
+        """Return the same with its topics in order, so that equal choices are equal."""
+        named = None if self.partitions is None else dict(sorted(self.partitions.items()))
+        return Choice(tuple(sorted(self.topics)), self.pattern, named)
 
     def takes(self, topic: str, partition: int) -> bool:
         """Tell whether a partition is among what is read, if it exists."""
         if self.partitions is not None:
             return partition in self.partitions.get(topic, ())
-        return self.chooses(topic)
+        return topic in self.topics if self.pattern is None else self.matches(topic)
 
     def matches(self, topic: str) -> bool:
         """Tell whether a topic is like the pattern; no pattern is meant for Headwater's own."""
@@ -236,6 +244,16 @@ def choice_of(given: Mapping[str, str]) -> Choice:
         OptionError: Not exactly one of them says so, or it cannot be read.
     """
     return _choice({name.lower(): value for name, value in given.items()})
+
+
+def choice_as_json(choice: Choice) -> dict[str, str]:
+    """Write down which partitions are read, as `choice_of` reads it."""
+    if choice.partitions is not None:
+        text = json.dumps({topic: list(numbers) for topic, numbers in choice.partitions.items()})
+        return {"assign": text}
+    if choice.pattern is not None:
+        return {"subscribePattern": choice.pattern}
+    return {"subscribe": ",".join(choice.topics)}
 
 
 def bootstrap_of(given: Mapping[str, str], environment: Mapping[str, str] | None = None) -> str:

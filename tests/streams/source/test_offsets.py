@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.streams.errors import CheckpointError
+from headwater.streams.options import Choice
 from headwater.streams.source.offsets import Place, make_offsets, parse_offsets
 
 numbers = st.dictionaries(
@@ -30,6 +31,22 @@ def test_the_form_stays_as_it_was() -> None:
         '"orders": {"id": "AAAAAAAAAAAAAAAAAAAAAA", "partitions": {"0": 17, "10": 2}, '
         '"began": {"0": 3}}}}'
     )
+
+
+@pytest.mark.parametrize(
+    "choice,text",
+    [
+        (Choice(topics=("a", "b")), '"subscribe": "a,b"'),
+        (Choice(pattern="a.*"), '"pattern": "a.*"'),
+        (Choice(partitions={"a": (0, 2)}), r'"assign": "{\"a\": [0, 2]}"'),
+    ],
+)
+def test_the_choice_of_the_source_is_kept_in_the_same_form(choice: Choice, text: str) -> None:
+    offsets = make_offsets({("a", 0): 7}, {}, choice=choice)
+    stored = json.dumps(offsets.as_json())
+    assert stored.startswith(f'{{"version": 1, {text}, "topics": ')
+    assert parse_offsets(json.loads(stored)) == offsets
+    assert offsets.only(lambda *_: True) == offsets
 
 
 @given(numbers, numbers, st.text(), st.booleans(), st.randoms())
@@ -59,6 +76,7 @@ def test_offsets_survive_json_and_equal_ones_have_equal_texts(
         (None, "not those of this source"),
         ({"version": 2, "topics": {}}, "of version 2"),
         ({"version": 1}, "damaged"),
+        ({"version": 1, "pattern": "(", "topics": {}}, "damaged"),
         ({"version": 1, "topics": []}, "damaged"),
         ({"version": 1, "topics": {"a": {"id": "x"}}}, "damaged"),
         ({"version": 1, "topics": {"a": {"id": "x", "partitions": {"zero": 1}}}}, "damaged"),

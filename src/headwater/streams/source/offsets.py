@@ -6,8 +6,10 @@ This file alone decides the form of the JSON, and reads no broker and no clock:
 
 `partitions` has the offset of the next record to read. `id` is the topic's id in Kafka's text form,
 so that a topic of the same name but other contents is noticed; brokers without ids leave it empty.
-`group` is the consumer group into which progress is mirrored, drawn once per checkpoint. `pattern`
-is there where topics were chosen by one: a sink that finds its own topic among them refuses it.
+`group` is the consumer group into which progress is mirrored, drawn once per checkpoint. One of
+`subscribe`, `pattern` and `assign` is there, too: the choice of the source that wrote it, by which
+it is told from another source. A sink that finds its own topic among those of a pattern refuses it.
+Earlier releases wrote none of the three, or `pattern` alone.
 
 Spark writes down where a batch ends, but asks again where the first one begins, also when it
 repeats it after a crash; and a partition that appears between two batches has no place in the
@@ -22,10 +24,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headwater.streams.errors import CheckpointError
+from headwater.streams.errors import CheckpointError, OptionError
+from headwater.streams.options import Choice, choice_as_json, choice_of
 
 VERSION = 1
 Place = tuple[str, int]
+_CHOICES = {"subscribe": "subscribe", "pattern": "subscribePattern", "assign": "assign"}
+"""What stands in the offsets for each option that says what is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,7 @@ class Offsets:
     topics: Mapping[str, TopicOffsets]
     group: str = ""
     initial: bool = False
-    pattern: str | None = None
+    choice: Choice | None = None
 
     def positions(self) -> dict[Place, int]:
         """Return the offset of the next record of each partition."""
@@ -70,6 +75,7 @@ class Offsets:
             began={place: offset for place, offset in self.began().items() if takes(*place)},
             group=self.group,
             initial=self.initial,
+            choice=self.choice,
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -79,8 +85,9 @@ class Offsets:
             made["group"] = self.group
         if self.initial:
             made["initial"] = True
-        if self.pattern is not None:
-            made["pattern"] = self.pattern
+        if self.choice is not None:
+            said = choice_as_json(self.choice)
+            made |= {name: said[option] for name, option in _CHOICES.items() if option in said}
         made["topics"] = {
             topic: _topic_as_json(each) for topic, each in sorted(self.topics.items())
         }
@@ -94,6 +101,7 @@ def make_offsets(
     began: Mapping[Place, int] | None = None,
     group: str = "",
     initial: bool = False,
+    choice: Choice | None = None,
 ) -> Offsets:
     """Build offsets from one number per partition."""
     topics = {}
@@ -101,7 +109,7 @@ def make_offsets(
         topics[topic] = TopicOffsets(
             ids.get(topic, ""), dict(_of_topic(positions, topic)), dict(_of_topic(began, topic))
         )
-    return Offsets(topics, group, initial)
+    return Offsets(topics, group, initial, choice)
 
 
 def parse_offsets(stored: Any) -> Offsets:  # noqa: ANN401 - whatever a checkpoint holds
@@ -129,12 +137,14 @@ def parse_offsets(stored: Any) -> Offsets:  # noqa: ANN401 - whatever a checkpoi
             )
             for topic, each in stored["topics"].items()
         }
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        said = {option: stored[name] for name, option in _CHOICES.items() if name in stored}
+        choice = choice_of(said) if said else None
+    except (AttributeError, KeyError, TypeError, ValueError, OptionError) as error:
         raise CheckpointError(
             f"the checkpoint's offsets are damaged: {error!r}",
             hint="restore the checkpoint, or give the query a new checkpointLocation",
         ) from error
-    return Offsets(topics, str(stored.get("group", "")), stored.get("initial") is True)
+    return Offsets(topics, str(stored.get("group", "")), stored.get("initial") is True, choice)
 
 
 def _topic_as_json(each: TopicOffsets) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from headwater.streams.errors import CheckpointError, DataLossError, TopicRecreatedError
+from headwater.streams.options import Choice
 from headwater.streams.source.offsets import Offsets, Place, make_offsets
 
 # Of all partitions together: above so many the driver plans longer than the tasks run.
@@ -152,16 +153,25 @@ def share(backlogs: Mapping[Place, int], limit: int | None) -> dict[Place, int]:
 
 
 def batch_end(
-    start: Offsets, located: Located, available: Available, limit: int | None
+    start: Offsets,
+    located: Located,
+    available: Available,
+    limit: int | None,
+    choice: Choice | None = None,
 ) -> Offsets | None:
-    """Decide where the next batch ends; None when there is nothing to read and to write down."""
+    """Decide where the next batch ends; None when there is nothing to read and to write down.
+
+    A choice that has changed is written down even where there is nothing to read: what changes next
+    is held against it.
+    """
     shares = share(backlog(located, available.ends), limit)
     ends = {place: position + shares[place] for place, position in located.positions.items()}
     ends |= located.kept
-    if ends == start.positions() and not located.losses:
+    is_known = start.choice is None or start.choice == choice
+    if ends == start.positions() and not located.losses and is_known:
         return None
     ids = {topic: each.topic_id for topic, each in start.topics.items()} | dict(available.ids)
-    return make_offsets(ends, ids, began=located.moved, group=start.group)
+    return make_offsets(ends, ids, began=located.moved, group=start.group, choice=choice)
 
 
 def planned(start: Offsets, end: Offsets) -> list[Range]:

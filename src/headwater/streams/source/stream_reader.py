@@ -8,8 +8,7 @@ query to ask these things; `read` runs in others, which get the options alone.
 
 import logging
 import secrets
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -23,10 +22,11 @@ from pyspark.sql.streaming.datasource import (
 
 from headwater.base.clock import Clock, SystemClock
 from headwater.streams.connecting import connect
-from headwater.streams.errors import SourcesChangedError, hints_shown
+from headwater.streams.errors import hints_shown
 from headwater.streams.options import SourceOptions
 from headwater.streams.source.fetching import read_range
-from headwater.streams.source.offsets import Offsets, make_offsets, parse_offsets
+from headwater.streams.source.offsets import Offsets, Place, make_offsets, parse_offsets
+from headwater.streams.source.ownership import refuse_anothers
 from headwater.streams.source.positions import Positions
 from headwater.streams.source.progress import Progress
 from headwater.streams.source.ranges import (
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 # A mirror may hold up a query no longer than a batch would take.
 _MIRROR_TIMEOUT_S = 3.0
-# Enough to know whose offsets they are.
-_TOPICS_SHOWN = 3
 
 
 class RangePartition(InputPartition):
@@ -63,6 +61,7 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def __init__(self, options: SourceOptions, clock: Clock | None = None) -> None:
         self._options = options
+        self._choice = options.choice.in_order()
         self._clock = clock or SystemClock()
         self._cluster = connect(options.bootstrap, options.client)
         self._positions = Positions(self._cluster, options)
@@ -92,8 +91,10 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if self._initial is None:
                 positions, ids = self._positions.initial()
                 group = f"{self._options.group_prefix}-{secrets.token_hex(4)}"
-                self._initial = make_offsets(positions, ids, group=group, initial=True)
-            return self._stored(self._initial)
+                self._initial = make_offsets(
+                    positions, ids, group=group, initial=True, choice=self._choice
+                )
+            return self._initial.as_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return the limit that the options set."""
@@ -111,9 +112,12 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return where the next batch ends; `start` itself when there is nothing to read."""
         with hints_shown():
-            begin = self._subscribed(parse_offsets(start))
-            self._mirror(begin)
+            stored = parse_offsets(start)
+            begin = stored.only(self._choice.takes)
             available = self._positions.available(begin)
+            refuse_anothers(self._choice, stored, lambda: available.starts)
+            self._tell_forgotten(stored)
+            self._mirror(begin)
             self._seen = make_offsets(available.ends, available.ids, group=begin.group)
             if self._fixed is not None:
                 self._fixed = _completed(self._fixed, available, begin)
@@ -123,15 +127,11 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if not self._is_due(located, available, limit):
                 return start
             offsets_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-            end = batch_end(begin, located, available, offsets_max)
+            end = batch_end(begin, located, available, offsets_max, self._choice)
             if end is None:
                 return start
             self._last_batch_ms = self._clock.monotonic_ms()
-            return self._stored(end)
-
-    def _stored(self, offsets: Offsets) -> dict[str, Any]:
-        """Return offsets as the checkpoint keeps them."""
-        return replace(offsets, pattern=self._options.choice.pattern).as_json()
+            return end.as_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
         """Return the end of the topics when they were last looked at."""
@@ -148,34 +148,16 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         waiting = sum(backlog(located, available.ends).values())
         return waiting >= enough or waited_ms >= self._options.trigger_delay_ms
 
-    def _subscribed(self, offsets: Offsets) -> Offsets:
-        """Leave out what is not chosen any more: a choice that was changed loses nothing."""
-        self._refuse_anothers(offsets)
-        takes = self._options.choice.takes
+    def _tell_forgotten(self, offsets: Offsets) -> None:
+        """Say what is not chosen any more: a choice that was changed loses nothing."""
         for topic, number in offsets.positions():
-            if not takes(topic, number):
+            if not self._choice.takes(topic, number):
                 self._tell_once(
                     f"{topic}-{number} is not among what is read any more; its place is forgotten"
                 )
-        return offsets.only(takes)
 
-    def _refuse_anothers(self, offsets: Offsets) -> None:
-        """Refuse offsets of nothing but topics that are not chosen.
-
-        Spark knows the sources of a query by their order. To go on would be to read all topics
-        from their beginning, into results that have had them. It asks for no topic that is there:
-        one that was deleted stays chosen.
-        """
-        choice, topics = self._options.choice, sorted(offsets.topics)
-        if not topics or any(map(choice.chooses, topics)):
-            return
-        shown = ", ".join(topics[:_TOPICS_SHOWN]) + ", ..." * (len(topics) > _TOPICS_SHOWN)
-        raise SourcesChangedError(
-            f"this source reads {choice.told()}, but the checkpoint holds offsets of {shown} for "
-            "it: the sources of the query were put in another order or replaced",
-            hint="put them back as they were, because Spark tells them apart by their order alone; "
-            "or use a new checkpointLocation to read everything from its start",
-        )
+    def _existing(self) -> Iterable[Place]:
+        return self._positions.available(Offsets({})).starts
 
     def _tell_losses(self, located: Located) -> None:
         losses = [*located.losses, *located.absences]
@@ -198,7 +180,7 @@ class HeadwaterStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         with hints_shown():
             stop = parse_offsets(end)
             # A batch that is repeated comes from the checkpoint, too.
-            self._refuse_anothers(stop)
+            refuse_anothers(self._choice, stop, self._existing)
             ranges = planned(parse_offsets(start), stop)
             return [RangePartition(each) for each in split_as_told(ranges, self._options)]
 

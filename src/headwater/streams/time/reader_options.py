@@ -12,7 +12,13 @@ from typing import Any, Final, NamedTuple
 
 from headwater.streams.client_options import ClientOptions, client_options
 from headwater.streams.errors import OptionError
-from headwater.streams.options import Choice, bootstrap_of, choice_of, is_time_role
+from headwater.streams.options import (
+    Choice,
+    bootstrap_of,
+    choice_as_json,
+    choice_of,
+    is_time_role,
+)
 
 TIME_SCHEMA: Final = "clock string, watermark bigint, idle boolean"
 
@@ -131,16 +137,6 @@ def read_time_options(given: Mapping[str, str]) -> TimeOptions:
             "role = time is for hf.watermark alone",
             hint="use rows.transform(hf.watermark(COLUMN, DELAY))",
         ) from error
-
-
-def choice_as_json(choice: Choice) -> dict[str, str]:
-    """Write down which partitions are read, as `choice_of` reads it."""
-    if choice.partitions is not None:
-        text = json.dumps({topic: list(numbers) for topic, numbers in choice.partitions.items()})
-        return {"assign": text}
-    if choice.pattern is not None:
-        return {"subscribePattern": choice.pattern}
-    return {"subscribe": ",".join(choice.topics)}
 
 
 def _read_as_json(read: Read) -> dict[str, Any]:

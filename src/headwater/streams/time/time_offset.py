@@ -27,9 +27,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headwater.streams.errors import CheckpointError, OptionError
-from headwater.streams.options import Choice, choice_of
+from headwater.streams.options import Choice, choice_as_json, choice_of
 from headwater.streams.time.fold import UNKNOWN, Decision, Place, Progress
-from headwater.streams.time.reader_options import choice_as_json
 
 VERSION: Final = 2
 _READABLE: Final = (1, 2)
