@@ -17,7 +17,7 @@ from headwater.streams.client_options import ClientOptions
 from headwater.streams.options import Choice
 from headwater.streams.time import report
 from headwater.streams.time.fold import Place, Reach
-from headwater.streams.time.query_positions import QueryPositions, clocks_in
+from headwater.streams.time.query_positions import QueryPositions, Stand, clocks_in
 from headwater.streams.time.reader_options import Read, TimeOptions
 from headwater.streams.time.report import Reporter
 from headwater.streams.time.time_reader import TimeReader
@@ -85,7 +85,7 @@ class Query:
     def ask(self, clock_id: str) -> QueryPositions:
         """Answer as the driver of the query."""
         assert clock_id == self.offset["clock"]
-        clocks = clocks_in(json.dumps(each) for each in (*self.others, self.offset))
+        clocks = clocks_in(Stand(None, json.dumps(each)) for each in (*self.others, self.offset))
         return QueryPositions(self.query_id, dict(self.read), clocks)
 
     def close(self) -> None:

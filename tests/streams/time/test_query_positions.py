@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headwater.streams.options import Choice
 from headwater.streams.source.offsets import make_offsets
 from headwater.streams.time import query_positions
 from headwater.streams.time.errors import QueryUnknownError
@@ -19,7 +20,9 @@ from headwater.streams.time.query_positions import (
     positions_in,
     serve_positions,
 )
-from headwater.streams.time.time_offset import TimeOffset
+from headwater.streams.time.reader_options import Read, time_reader_options
+from headwater.streams.time.resuming import ClockAt, Identity
+from headwater.streams.time.time_offset import TimeOffset, parse_time_offset
 
 OURS = make_offsets({("a", 0): 7, ("a", 1): 9, ("2", 0): 1}, {"a": "id", "2": "id"}, group="g")
 SPARKS = {"a": {"1": 8, "2": 3}}
@@ -46,12 +49,10 @@ class Offsets(dict[int, dict[str, Any]]):
         )
 
 
-def leaf(number: int, bootstrap: str | None) -> Any:  # noqa: ANN401 - of the JVM
+def leaf(number: int, given: dict[str, str] | None) -> Any:  # noqa: ANN401 - of the JVM
     """Return what stands in a plan for a source; Spark's older kind does not tell its options."""
-    kind = (
-        "StreamingExecutionRelation" if bootstrap is None else "StreamingDataSourceV2ScanRelation"
-    )
-    options = SimpleNamespace(asCaseSensitiveMap=lambda: {"kafka.bootstrap.servers": bootstrap})
+    kind = "StreamingExecutionRelation" if given is None else "StreamingDataSourceV2ScanRelation"
+    options = SimpleNamespace(asCaseSensitiveMap=lambda: given)
     return SimpleNamespace(
         getClass=lambda: SimpleNamespace(getSimpleName=lambda: kind),
         relation=lambda: SimpleNamespace(options=lambda: options),
@@ -70,16 +71,21 @@ class Leaves(list[Any]):
         return self[number]
 
 
-Source = dict[str, Any] | tuple[str | None, dict[str, Any] | None]
+Options = dict[str, str]
+Source = dict[str, Any] | tuple[str | Options | None, dict[str, Any] | None]
 
 
 def session(**queries: list[Source]) -> Any:  # noqa: ANN401 - a session, as far as it is used
-    """Return one with these queries: their offsets, each of this cluster or of the one named."""
+    """Return one with these queries: their offsets, with a source's options or its cluster."""
 
     def query(name: str, given: list[Source]) -> Any:  # noqa: ANN401 - of the JVM
         sources = [each if isinstance(each, tuple) else (HERE, each) for each in given]
         offsets = {number: each for number, (_, each) in enumerate(sources) if each is not None}
-        leaves = [leaf(number, bootstrap) for number, (bootstrap, _) in enumerate(sources)]
+        options = [
+            {"kafka.bootstrap.servers": given} if isinstance(given, str) else given
+            for given, _ in sources
+        ]
+        leaves = [leaf(number, each) for number, each in enumerate(options)]
         table = SimpleNamespace(getClass=lambda: SimpleNamespace(getSimpleName=lambda: "Local"))
         plan = SimpleNamespace(collectLeaves=lambda: Leaves([table, *leaves]))
         return SimpleNamespace(
@@ -105,7 +111,7 @@ def clock(name: str) -> dict[str, Any]:
     return TimeOffset(name, 1, "at/any/p0").as_json()
 
 
-C1, C2 = (json.dumps(clock(name)) for name in ("c1", "c2"))
+C1, C2 = (Stand(HERE, json.dumps(clock(name))) for name in ("c1", "c2"))
 
 
 def test_positions_are_those_of_all_sources_and_where_two_read_one_partition_of_the_slower() -> (
@@ -149,6 +155,26 @@ def test_topics_of_two_clusters_may_have_one_name(client: PositionsClient) -> No
     again = PositionsClient(client.address, HERE)
     assert again.ask("c1").positions == {("a", 0): 7}, "of whom it is not known, it counts"
     again.close()
+
+
+def test_of_each_clock_it_is_told_which_one_the_query_has_there(client: PositionsClient) -> None:
+    reads = [
+        Read(choice, read_committed=True, bounded=False, held=False)
+        for choice in (Choice(topics=("a",)), Choice(partitions={"b": (0, 2)}))
+    ]
+    options = time_reader_options(
+        {"kafka.bootstrap.servers": HERE, "kafka.sasl.password": "secret"},
+        name="at/any/p01",
+        delay_us=7,
+        idle_ms=None,
+        reads=reads,
+        driver="there",
+    )
+    serve_positions(session(one=[(options, clock("c1")), clock("c2")]))
+    assert client.ask("c1").clocks == (
+        ClockAt(parse_time_offset(clock("c1")), Identity.of("at/any/p01", reads)),
+        ClockAt(parse_time_offset(clock("c2")), None),
+    )
 
 
 def test_a_query_that_is_started_again_is_looked_for_again(client: PositionsClient) -> None:

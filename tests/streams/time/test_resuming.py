@@ -7,7 +7,7 @@ import pytest
 from headwater.streams.errors import CheckpointError
 from headwater.streams.options import Choice
 from headwater.streams.time.fold import Decision, Progress
-from headwater.streams.time.resuming import Identity, found_again
+from headwater.streams.time.resuming import ClockAt, Identity, found_again
 from headwater.streams.time.time_offset import TimeOffset, parse_time_offset
 
 ORDERS, PAYMENTS = Choice(topics=("orders",)), Choice(topics=("payments",))
@@ -32,7 +32,19 @@ def old(of: TimeOffset) -> TimeOffset:
 
 
 def found(who: Identity, at_place: TimeOffset, *others: TimeOffset) -> str:
-    return found_again(who, at_place, lambda: others).clock_id
+    return found_again(who, at_place, lambda: list(map(ClockAt, others))).clock_id
+
+
+def all_found(*places: tuple[TimeOffset, Identity]) -> list[str | None]:
+    """Return what each clock of a query goes on with, or None where it is refused."""
+    clocks = [ClockAt(*place) for place in places]
+    names: list[str | None] = []
+    for offset, identity in places:
+        try:
+            names.append(found_again(identity, offset, lambda: clocks).clock_id)
+        except CheckpointError:
+            names.append(None)
+    return names
 
 
 def test_an_offset_says_whose_it_is() -> None:
@@ -44,7 +56,7 @@ def test_an_offset_says_whose_it_is() -> None:
 
 
 def test_nobody_is_asked_where_the_place_is_right() -> None:
-    def asked() -> list[TimeOffset]:
+    def asked() -> list[ClockAt]:
         raise AssertionError
 
     own = offset("c", identity(ORDERS), "orders")
@@ -72,6 +84,39 @@ def test_two_clocks_of_one_topic_are_told_apart_by_partitions_by_names_and_by_th
     one, two = offset("1", first, "orders"), offset("2", second, "orders")
     assert found(first, two, one) == "1"
     assert found(identity(ORDERS, "at/any/p03"), two, one) == "2"
+
+
+def test_no_clock_goes_on_with_that_of_another() -> None:
+    """As where one side of a join has another column, and the other side has its new one."""
+    first, second = identity(ORDERS, "at/any/p01"), identity(ORDERS, "bt/any/p02")
+    one, two = offset("1", first, "orders"), offset("2", second, "orders")
+    moved = identity(ORDERS, "at/any/p03")
+    assert all_found((one, first), (two, moved)) == ["1", None]
+    assert all_found((two, moved), (one, first)) == [None, "1"]
+    # Though the plan of the side that keeps its column is another, too, and nothing is exact.
+    changed = identity(ORDERS, "at/any/p04")
+    assert all_found((one, changed), (two, moved)) == ["1", None]
+    with pytest.raises(CheckpointError, match="by 'bt' of orders, and the query has one by 'at'"):
+        found_again(moved, two, lambda: [ClockAt(one, changed), ClockAt(two, moved)])
+    # Each has the other's column now.
+    exchanged = identity(ORDERS, "bt/any/p05")
+    assert all_found((one, exchanged), (two, moved)) == ["2", "1"]
+
+
+def test_each_of_two_clocks_that_are_another_plans_finds_its_own() -> None:
+    """They are at each other's places, and a digest is another in another release of Spark."""
+    first, second = identity(HALF, "at/any/p01"), identity(OTHER_HALF, "at/any/p02")
+    one, two = offset("1", first, "orders"), offset("2", second, "orders", number=1)
+    now = identity(HALF, "at/any/p03"), identity(OTHER_HALF, "at/any/p04")
+    assert all_found((two, now[0]), (one, now[1])) == ["1", "2"]
+    assert all_found((one, now[0]), (two, now[1])) == ["1", "2"]
+
+
+def test_where_two_clocks_have_the_same_right_neither_is_preferred() -> None:
+    who = identity(ORDERS, "at/any/p01")
+    old_ones = [old(offset(name, who, "orders")) for name in "12"]
+    now = identity(ORDERS, "at/any/p02"), identity(ORDERS, "at/any/p03")
+    assert all_found((old_ones[0], now[0]), (old_ones[1], now[1])) == [None, None]
 
 
 def test_where_an_earlier_release_does_not_say_which_it_is_nothing_is_guessed() -> None:

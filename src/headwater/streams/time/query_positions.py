@@ -8,23 +8,32 @@ called, and which drives the JVM, answers the time reader on a local socket.
 
 A time reader says who it is by its clock's id, which is in its own committed offset. Copies of a
 checkpoint have the same id, but no JVM runs two of them: Spark refuses to. It is told of each
-source by itself, with the brokers: topics of two clusters may have the same name.
+source by itself, with the brokers: topics of two clusters may have the same name. Of each clock of
+the query it is told under which name its tasks report, and what its sources read.
 
 The socket lies in a folder that only its user may enter. One connection is one thread here: a query
 has one for each of its clocks.
 """
 
+import contextlib
 import json
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Client, Connection, Listener
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from headwater.streams.options import bootstrap_of
+from headwater.streams.errors import OptionError
+from headwater.streams.options import bootstrap_of, is_time_role
 from headwater.streams.time.errors import QueryUnknownError
 from headwater.streams.time.fold import Place
-from headwater.streams.time.time_offset import TimeOffset, parse_time_offset
+from headwater.streams.time.reader_options import (
+    read_as_json,
+    read_from_json,
+    read_time_options,
+)
+from headwater.streams.time.resuming import ClockAt, Identity
+from headwater.streams.time.time_offset import parse_time_offset
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,18 +50,12 @@ class QueryPositions(NamedTuple):
     Attributes:
         query_id: The query.
         positions: The next offset to read, of each partition that a source has read or begun at.
-        clocks: What the checkpoint has of each clock of the query.
+        clocks: What the checkpoint has of each clock of the query, and which clock is there now.
     """
 
     query_id: str
     positions: dict[Place, int]
-    clocks: tuple[TimeOffset, ...] = ()
-
-
-def clocks_in(offsets: Iterable[str]) -> tuple[TimeOffset, ...]:
-    """Read those of a query's offsets that time readers have written."""
-    found = (_maybe_object(text) for text in offsets)
-    return tuple(parse_time_offset(said) for said in found if isinstance(said.get("clock"), str))
+    clocks: tuple[ClockAt, ...] = ()
 
 
 class Stand(NamedTuple):
@@ -61,10 +64,31 @@ class Stand(NamedTuple):
     Attributes:
         bootstrap: The brokers that it reads from; None where Spark does not tell.
         offset: What it has committed.
+        name: Under which name tasks report, if it is a time reader; None also where Spark does not
+            tell.
+        reads: What its sources read then, as `read_as_json` has it.
     """
 
     bootstrap: str | None
     offset: str
+    name: str | None = None
+    reads: Sequence[Mapping[str, Any]] = ()
+
+    def maybe_identity(self) -> Identity | None:
+        """Return which clock it is, if it is one."""
+        if self.name is None:
+            return None
+        return Identity.of(self.name, map(read_from_json, self.reads))
+
+
+def clocks_in(stands: Iterable[Stand]) -> tuple[ClockAt, ...]:
+    """Read those of a query's offsets that time readers have written."""
+    found = ((stand, _maybe_object(stand.offset)) for stand in stands)
+    return tuple(
+        ClockAt(parse_time_offset(said), stand.maybe_identity())
+        for stand, said in found
+        if isinstance(said.get("clock"), str)
+    )
 
 
 def positions_in(stands: Iterable[Stand], bootstrap: str) -> dict[Place, int]:
@@ -148,18 +172,29 @@ class _Query(NamedTuple):
 
     query_id: str
     running: Any
-    sources: Sequence[tuple[str | None, Any]]
+    sources: Sequence[tuple[Any, Mapping[str, str] | None]]
 
     def answer(self) -> dict[str, Any]:
         committed = self.running.committedOffsets()
         stands = []
-        for bootstrap, stream in self.sources:
+        for stream, options in self.sources:
             offset = committed.get(stream)
             if offset.isDefined():
-                stands.append(Stand(bootstrap, offset.get().json()))
+                stands.append(_stand(offset.get().json(), options))
         if len(stands) < committed.size():
             raise LookupError("the plan of the query does not show all of its sources")
         return {"query": self.query_id, "sources": stands}
+
+
+def _stand(offset: str, options: Mapping[str, str] | None) -> Stand:
+    if options is None:
+        return Stand(None, offset)
+    stand = Stand(bootstrap_of(options), offset)
+    with contextlib.suppress(OptionError):
+        if is_time_role(options):
+            told = read_time_options(options)
+            return stand._replace(name=told.name, reads=list(map(read_as_json, told.reads)))
+    return stand
 
 
 def _maybe_query(session: "SparkSession", clock_id: str) -> _Query | None:
@@ -175,17 +210,19 @@ def _maybe_query(session: "SparkSession", clock_id: str) -> _Query | None:
     return None
 
 
-def _sources(running: Any) -> Iterator[tuple[str | None, Any]]:  # noqa: ANN401 - of the JVM
-    """Yield the streams of a query, with the brokers that they read from."""
+def _sources(
+    running: Any,  # noqa: ANN401 - of the JVM
+) -> Iterator[tuple[Any, Mapping[str, str] | None]]:
+    """Yield the streams of a query, with their options; None where Spark does not tell them."""
     leaves = running.logicalPlan().collectLeaves()
     for number in range(leaves.size()):
         leaf = leaves.apply(number)
         kind = leaf.getClass().getSimpleName()
         if kind == "StreamingDataSourceV2ScanRelation":
             given = leaf.relation().options().asCaseSensitiveMap()
-            yield bootstrap_of({name: given[name] for name in given}), leaf.stream()
+            yield leaf.stream(), {name: given[name] for name in given}
         elif kind == "StreamingExecutionRelation":
-            yield None, leaf.source()
+            yield leaf.source(), None
 
 
 def _committed(running: Any) -> list[str]:  # noqa: ANN401 - an object of the JVM
@@ -255,7 +292,7 @@ class PositionsClient:
         return QueryPositions(
             said["query"],
             positions_in(stands, self.bootstrap),
-            clocks_in(each.offset for each in stands),
+            clocks_in(stands),
         )
 
     def close(self) -> None:

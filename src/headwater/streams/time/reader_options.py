@@ -106,7 +106,7 @@ def time_reader_options(
         _NAME: name,
         _DELAY: str(delay_us),
         _IDLE: "" if idle_ms is None else str(idle_ms),
-        _READS: json.dumps([_read_as_json(read) for read in reads]),
+        _READS: json.dumps([read_as_json(read) for read in reads]),
         _DRIVER: driver,
         _CLOSES: json.dumps(closes),
     }
@@ -128,7 +128,7 @@ def read_time_options(given: Mapping[str, str]) -> TimeOptions:
             name=texts[_NAME.lower()],
             delay_us=int(texts[_DELAY.lower()]),
             idle_ms=int(idle) if idle else None,
-            reads=tuple(_read_from_json(read) for read in json.loads(texts[_READS.lower()])),
+            reads=tuple(read_from_json(read) for read in json.loads(texts[_READS.lower()])),
             driver=texts[_DRIVER.lower()],
             closes=json.loads(texts[_CLOSES.lower()]) is True,
         )
@@ -139,7 +139,8 @@ def read_time_options(given: Mapping[str, str]) -> TimeOptions:
         ) from error
 
 
-def _read_as_json(read: Read) -> dict[str, Any]:
+def read_as_json(read: Read) -> dict[str, Any]:
+    """Write down what a source reads, as `read_from_json` reads it."""
     return {
         "choice": choice_as_json(read.choice),
         "committed": read.read_committed,
@@ -148,6 +149,7 @@ def _read_as_json(read: Read) -> dict[str, Any]:
     }
 
 
-def _read_from_json(said: Mapping[str, Any]) -> Read:
+def read_from_json(said: Mapping[str, Any]) -> Read:
+    """Read what a source reads."""
     flags = [bool(said[name]) for name in ("committed", "bounded", "held")]
     return Read(choice_of(said["choice"]), *flags)

@@ -11,12 +11,17 @@ change these, and go on. Where several may be meant, that one is which reads exa
 the one whose tasks report under the same name, which has a digest of the plan; then the one that
 has read the same topics; then the one at the place. Before version 2 a place says nothing.
 
+Two clocks never go on with the same one: the abandoned other would hold the watermark of operators
+for ever. So it is the clock's for which most speaks, and every reader of the query comes to the
+same end by itself, because all of them are told the same: of each place what lies there, and which
+clock the query has there now.
+
 Nobody is asked: what else the checkpoint has is handed in where it has to be known.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from headwater.streams.errors import CheckpointError
 from headwater.streams.options import Choice
@@ -74,28 +79,50 @@ class Identity:
         )
 
 
+class ClockAt(NamedTuple):
+    """A place of a checkpoint.
+
+    Attributes:
+        offset: What the checkpoint has of a clock there.
+        identity: The clock that the query has there now; None: it is not known.
+    """
+
+    offset: TimeOffset
+    identity: Identity | None = None
+
+
 def column_in(name: str) -> str:
     """Return the column in a name under which tasks report; the column may have any letter."""
     return name.rsplit("/", 2)[0]
 
 
 def found_again(
-    identity: Identity, offset: TimeOffset, others: Callable[[], Sequence[TimeOffset]]
+    identity: Identity, offset: TimeOffset, clocks: Callable[[], Sequence[ClockAt]]
 ) -> TimeOffset:
     """Return what a checkpoint has of a clock.
 
     Args:
         identity: The clock.
         offset: What lies at its place.
-        others: Gives what the checkpoint has of all clocks of the query.
+        clocks: Gives all places with clocks in the checkpoint.
 
     Raises:
         CheckpointError: It has nothing of this clock, or does not say what.
     """
     if identity.is_on(offset):
         return offset
-    known = {each.clock_id: each for each in (*others(), offset)}
-    possible = [each for each in known.values() if each.asked and identity.may_be_of(each)]
+    own = ClockAt(offset, identity)
+    places = [own]
+    for place in clocks():
+        if place not in places:
+            places.append(place)
+    known = {each.offset.clock_id: each.offset for each in places if each.offset.asked}
+    claimed = _claimed(places, known)
+    possible = [
+        each
+        for name, each in known.items()
+        if identity.may_be_of(each) and claimed.get(name, own) is own
+    ]
     if not possible:
         raise _another(identity, offset)
     best = max(identity.nearness(each) for each in possible)
@@ -112,6 +139,36 @@ def found_again(
         hint="an earlier release has written it: finish with that one what is to be finished, "
         f"{_OR_BEGIN_ANEW}",
     )
+
+
+def _claimed(places: Sequence[ClockAt], known: Mapping[str, TimeOffset]) -> dict[str, ClockAt]:
+    """Return which place's clock goes on with which offset, as far as that is beyond doubt."""
+    claims = [
+        (_claim(place.identity, offset, is_there=name == place.offset.clock_id), index, name)
+        for index, place in enumerate(places)
+        if place.identity is not None
+        for name, offset in known.items()
+        if place.identity.may_be_of(offset)
+    ]
+    claimed: dict[str, int] = {}
+    for strength in sorted({strength for strength, _, _ in claims}, reverse=True):
+        equal = [
+            (index, name)
+            for each, index, name in claims
+            if each == strength and index not in claimed.values() and name not in claimed
+        ]
+        claimed |= {
+            name: index
+            for index, name in equal
+            if sum(index == other or name == wanted for other, wanted in equal) == 1
+        }
+    return {name: places[index] for name, index in claimed.items()}
+
+
+def _claim(identity: Identity, offset: TimeOffset, *, is_there: bool) -> tuple[bool, ...]:
+    """Return how strong a clock's claim on an offset is, which may lie at its place."""
+    is_own = is_there and identity.is_on(offset)
+    return (is_own, *identity.nearness(offset), is_there and offset.choices is not None)
 
 
 def _meet(one: Choice, other: Choice) -> bool:
