@@ -12,6 +12,7 @@ from headwater.streams.options import Choice
 from headwater.streams.source.offsets import make_offsets
 from headwater.streams.time import query_positions
 from headwater.streams.time.errors import QueryUnknownError
+from headwater.streams.time.fold import Place
 from headwater.streams.time.query_positions import (
     PositionsClient,
     QueryPositions,
@@ -20,7 +21,7 @@ from headwater.streams.time.query_positions import (
     positions_in,
     serve_positions,
 )
-from headwater.streams.time.reader_options import Read, time_reader_options
+from headwater.streams.time.reader_options import Read, read_of, time_reader_options
 from headwater.streams.time.resuming import ClockAt, Identity
 from headwater.streams.time.time_offset import TimeOffset, parse_time_offset
 
@@ -127,6 +128,42 @@ def test_positions_are_those_of_all_sources_and_where_two_read_one_partition_of_
         ("a", 2): 3,
         ("2", 0): 1,
     }
+
+
+def test_a_sibling_that_reads_the_same_topic_in_other_parts_does_not_count(
+    client: PositionsClient,
+) -> None:
+    options = {"kafka.bootstrap.servers": HERE, "subscribe": "a"}
+    sources: list[Source] = [
+        (HERE, clock("c1")),
+        (options, {"a": {"0": 9}}),
+        (options | {"subscribe": "b"}, {"b": {"0": 7}}),
+        (options | {"minOffsetsPerTrigger": "100"}, {"a": {"0": 2}}),
+        (options | {"maxOffsetsPerTrigger": "1"}, {"a": {"0": 3, "1": 5}}),
+    ]
+    serve_positions(session(one=sources))
+    a, b = (read_of({"subscribe": topic}, read_committed=False) for topic in "ab")
+    bounded = a._replace(bounded=True)
+
+    def found(*reads: Read) -> dict[Place, int]:
+        asker = PositionsClient(client.address, HERE, reads)
+        try:
+            return asker.ask("c1").positions
+        finally:
+            asker.close()
+
+    assert found(a) == {("a", 0): 9}
+    assert found(a, b) == {("a", 0): 9, ("b", 0): 7}
+    assert found(a, bounded) == {("a", 0): 3, ("a", 1): 5}, "both are below the clock"
+    everything = {("a", 0): 2, ("a", 1): 5, ("b", 0): 7}
+    assert found() == everything
+    assert found(a._replace(bounded=True, held=True)) == everything, "its source is not known"
+    sources.append(({**options, "isolation": "read_uncommitted"}, {"a": {"0": 8}}))
+    sources.append((None, {"a": {"0": 6}}))
+    serve_positions(session(one=sources[:-1]))
+    assert found(a) == {("a", 0): 8}, "it may be another source of the clock's"
+    serve_positions(session(one=sources))
+    assert found(a) == {("a", 0): 6}, "of whom it is not known, it counts"
 
 
 def test_a_query_is_found_by_its_clock(client: PositionsClient) -> None:

@@ -8,8 +8,10 @@ called, and which drives the JVM, answers the time reader on a local socket.
 
 A time reader says who it is by its clock's id, which is in its own committed offset. Copies of a
 checkpoint have the same id, but no JVM runs two of them: Spark refuses to. It is told of each
-source by itself, with the brokers: topics of two clusters may have the same name. Of each clock of
-the query it is told under which name its tasks report, and what its sources read.
+source by itself, with the brokers, for topics of two clusters may have the same name, and with what
+the source reads: how far a sibling has come that reads the same topic in other parts says nothing
+of the rows that a clock is for. Of each clock of the query it is told under which name its tasks
+report, and what its sources read.
 
 The socket lies in a folder that only its user may enter. One connection is one thread here: a query
 has one for each of its clocks.
@@ -28,8 +30,10 @@ from headwater.streams.options import bootstrap_of, is_time_role
 from headwater.streams.time.errors import QueryUnknownError
 from headwater.streams.time.fold import Place
 from headwater.streams.time.reader_options import (
+    Read,
     read_as_json,
     read_from_json,
+    read_of,
     read_time_options,
 )
 from headwater.streams.time.resuming import ClockAt, Identity
@@ -66,17 +70,23 @@ class Stand(NamedTuple):
         offset: What it has committed.
         name: Under which name tasks report, if it is a time reader; None also where Spark does not
             tell.
-        reads: What its sources read then, as `read_as_json` has it.
+        reads: What its sources read then, else what it reads itself, as `read_as_json` has it; None
+            where Spark does not tell.
     """
 
     bootstrap: str | None
     offset: str
     name: str | None = None
-    reads: Sequence[Mapping[str, Any]] = ()
+    reads: Sequence[Mapping[str, Any]] | None = None
+
+    def is_among(self, reads: Iterable[Read]) -> bool:
+        """Tell whether it is a source that reads one of these."""
+        own = () if self.name is not None or self.reads is None else self.reads
+        return any(read_from_json(said).is_paced_as(read) for said in own for read in reads)
 
     def maybe_identity(self) -> Identity | None:
         """Return which clock it is, if it is one."""
-        if self.name is None:
+        if self.name is None or self.reads is None:
             return None
         return Identity.of(self.name, map(read_from_json, self.reads))
 
@@ -91,17 +101,27 @@ def clocks_in(stands: Iterable[Stand]) -> tuple[ClockAt, ...]:
     )
 
 
-def positions_in(stands: Iterable[Stand], bootstrap: str) -> dict[Place, int]:
-    """Read how far a cluster was read: by our sources, and by Spark's own for Kafka.
+def positions_in(
+    stands: Iterable[Stand], bootstrap: str, reads: Sequence[Read] = ()
+) -> dict[Place, int]:
+    """Read how far a clock's sources have come: ours, and Spark's own for Kafka.
 
     Another cluster may have a topic of the same name, which says nothing about this one's. Where
-    two sources of a query read one partition, what both have read counts.
+    two of the clock's sources read one partition, what both have read counts; so it does for any
+    two that cannot be told apart.
+
+    Args:
+        stands: Where all sources of the query stand.
+        bootstrap: The clock's brokers.
+        reads: What the clock's sources read.
     """
+    here = [stand for stand in stands if stand.bootstrap in {None, bootstrap}]
+    if reads and all(any(stand.is_among([read]) for stand in here) for read in reads):
+        here = [stand for stand in here if stand.reads is None or stand.is_among(reads)]
     found: dict[Place, int] = {}
-    for stand in stands:
-        if stand.bootstrap in {None, bootstrap}:
-            for place, offset in _positions(_maybe_object(stand.offset)):
-                found[place] = min(offset, found.get(place, offset))
+    for stand in here:
+        for place, offset in _positions(_maybe_object(stand.offset)):
+            found[place] = min(offset, found.get(place, offset))
     return found
 
 
@@ -194,6 +214,8 @@ def _stand(offset: str, options: Mapping[str, str] | None) -> Stand:
         if is_time_role(options):
             told = read_time_options(options)
             return stand._replace(name=told.name, reads=list(map(read_as_json, told.reads)))
+        # Whether it waits for transactions makes no difference here.
+        return stand._replace(reads=[read_as_json(read_of(options, read_committed=True))])
     return stand
 
 
@@ -253,12 +275,14 @@ class PositionsClient:
     Attributes:
         address: Where the driver answers.
         bootstrap: The brokers whose topics are asked about, as the sources name them.
+        reads: What the sources read that are asked about.
     """
 
-    def __init__(self, address: str, bootstrap: str) -> None:
+    def __init__(self, address: str, bootstrap: str, reads: Sequence[Read] = ()) -> None:
         """Prepare to ask; the driver is not asked yet."""
         self.address = address
         self.bootstrap = bootstrap
+        self.reads = reads
         self._connection: Connection | None = None
 
     def ask(self, clock_id: str) -> QueryPositions:
@@ -291,7 +315,7 @@ class PositionsClient:
         stands = [Stand(*each) for each in said["sources"]]
         return QueryPositions(
             said["query"],
-            positions_in(stands, self.bootstrap),
+            positions_in(stands, self.bootstrap, self.reads),
             clocks_in(stands),
         )
 

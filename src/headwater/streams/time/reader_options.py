@@ -29,6 +29,7 @@ _READS: Final = "clockReads"
 _CLOSES: Final = "clockCloses"
 _DRIVER: Final = "clockDriver"
 _BOOTSTRAP: Final = "kafka.bootstrap.servers"
+_ISOLATION: Final = ("isolation", "kafka.isolation.level")
 # Of all that a source may be told, what says how to reach the brokers. Spark's own source has
 # options beside these that mean nothing here.
 _CLIENT: Final = (
@@ -57,6 +58,10 @@ class Read(NamedTuple):
     bounded: bool
     held: bool
 
+    def is_paced_as(self, other: "Read") -> bool:
+        """Tell whether the other may be the same source, by what it reads in which parts."""
+        return self._replace(read_committed=other.read_committed) == other
+
 
 @dataclass(frozen=True)
 class TimeOptions:
@@ -81,6 +86,28 @@ class TimeOptions:
     reads: tuple[Read, ...]
     driver: str
     closes: bool = False
+
+
+def read_of(given: Mapping[str, str], *, read_committed: bool) -> Read:
+    """Return what a source reads, by its options.
+
+    Args:
+        given: The options.
+        read_committed: Whether it waits for transactions where no option says so.
+
+    Raises:
+        OptionError: They do not say which partitions, or not in a way that can be read.
+    """
+    texts = {name.lower(): text for name, text in given.items()}
+    isolation = next((texts[name] for name in _ISOLATION if name in texts), None)
+    if isolation is not None:
+        read_committed = isolation.strip().lower() == "read_committed"
+    return Read(
+        choice_of(given),
+        read_committed=read_committed,
+        bounded="maxoffsetspertrigger" in texts,
+        held="minoffsetspertrigger" in texts,
+    )
 
 
 def client_part(given: Mapping[str, str]) -> dict[str, str]:

@@ -12,14 +12,13 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql import DataFrame
 
 from headwater.streams.formats.json import END_DIGITS, END_PREFIX
-from headwater.streams.options import choice_of, is_time_role
+from headwater.streams.options import is_time_role
 from headwater.streams.time.errors import WatermarkError
-from headwater.streams.time.reader_options import Read, client_part
+from headwater.streams.time.reader_options import Read, client_part, read_of
 
 _STREAMS: Final = "StreamingRelation"
 _OURS: Final = "headwater"
 _SPARKS: Final = "kafka"
-_ISOLATION: Final = ("isolation", "kafka.isolation.level")
 # Numbers of columns and addresses of objects differ each time a plan is made.
 _PASSING: Final = re.compile(r"#\d+L?|@[0-9a-f]+\b|plan_id=\d+")
 # The variables of a lambda have numbers that the process counts up.
@@ -70,7 +69,8 @@ def sources_of(rows: DataFrame) -> Sources:
         if source == _OURS and is_time_role(options):
             continue
         clients.append(client_part(options))
-        read = _read(source, options)
+        # Spark's own source reads whatever is there.
+        read = read_of(options, read_committed=source == _OURS)
         if read not in reads:
             reads.append(read)
     if not clients:
@@ -134,20 +134,6 @@ def metadata_of(rows: DataFrame, column: str) -> list[dict[str, Any]]:
             children = node.children()
             waiting += [children.apply(number) for number in range(children.size())]
     return found
-
-
-def _read(source: str, options: dict[str, str]) -> Read:
-    texts = {name.lower(): text for name, text in options.items()}
-    isolation = next((texts[name] for name in _ISOLATION if name in texts), None)
-    if isolation is None:
-        # Spark's own source reads whatever is there.
-        isolation = "read_committed" if source == _OURS else "read_uncommitted"
-    return Read(
-        choice_of(options),
-        read_committed=isolation.strip().lower() == "read_committed",
-        bounded="maxoffsetspertrigger" in texts,
-        held="minoffsetspertrigger" in texts,
-    )
 
 
 def _streams(rows: DataFrame) -> Iterator[tuple[str, dict[str, str]]]:

@@ -82,7 +82,7 @@ class TimeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._cluster = connect(options.bootstrap, options.client)
         self._log = TimeLog(options.bootstrap, options.client)
         self._partitions = Partitions(self._cluster, options.reads, self._clock)
-        self._driver = driver or PositionsClient(options.driver, options.bootstrap)
+        self._driver = driver or PositionsClient(options.driver, options.bootstrap, options.reads)
         self._idleness = Idleness(options.idle_ms, self._clock.now_ms())
         self._clock_id = secrets.token_hex(8)
         self._identity = Identity.of(options.name, options.reads)
