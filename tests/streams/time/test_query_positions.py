@@ -1,8 +1,12 @@
 """How far a query has read: asked over a real socket, of a driver whose JVM is made up."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from multiprocessing.connection import Listener
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -252,6 +256,43 @@ def test_a_driver_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch)
         client = PositionsClient(str(deaf.address), HERE)
         with pytest.raises(QueryUnknownError, match="does not answer"):
             client.ask("c1")
+
+
+@pytest.mark.parametrize("length", [10, 200])
+def test_a_temporary_directory_with_a_long_name_is_no_obstacle(tmp_path: Path, length: int) -> None:
+    long = tmp_path / ("x" * length)
+    long.mkdir()
+    script = """
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from headwater.streams.time.errors import QueryUnknownError
+from headwater.streams.time.query_positions import PositionsClient, serve_positions
+
+state = SimpleNamespace(activeStreamingQueries=dict)
+session = SimpleNamespace(_jsparkSession=SimpleNamespace(sharedState=lambda: state))
+address = serve_positions(session)
+try:
+    PositionsClient(address, "here:1").ask("c1")
+except QueryUnknownError as error:
+    assert "no active query" in error.message, error
+child = os.fork()
+if child == 0:
+    raise SystemExit
+os.waitpid(child, 0)
+print(address, oct(Path(address).parent.stat().st_mode & 0o777))
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", script],
+        env=os.environ | {"TMPDIR": str(long)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    address, mode = told.stdout.split()
+    assert mode == "0o700"
+    assert not Path(address).parent.exists(), "it goes with the process, not with its children"
 
 
 def test_a_driver_that_is_gone_is_named(tmp_path: Any) -> None:  # noqa: ANN401 - pytest's own

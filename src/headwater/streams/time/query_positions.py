@@ -13,16 +13,20 @@ the source reads: how far a sibling has come that reads the same topic in other 
 of the rows that a clock is for. Of each clock of the query it is told under which name its tasks
 report, and what its sources read.
 
-The socket lies in a folder that only its user may enter. One connection is one thread here: a query
-has one for each of its clocks.
+The socket lies in a folder that only its user may enter, in /tmp where the temporary directory has
+too long a name for a socket. One connection is one thread here: a query has one for each of its
+clocks.
 """
 
 import contextlib
 import json
+import shutil
+import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.util import Finalize
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headwater.streams.errors import OptionError
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
 
 _AGAIN: Final = "start the query again; it goes on where it was"
 _PAUSE_S: Final = 0.1
+_SHORT_FOLDER: Final = "/tmp"  # noqa: S108 - a folder is made in it that nobody else may enter
 # An answer takes a millisecond, unless the process is stopped or computes without a break.
 _PATIENCE_S: Final = 60.0
 
@@ -151,12 +156,24 @@ def _maybe_object(text: str) -> dict[str, Any]:
 # --- in the process that drives the JVM ---------------------------------------------------------
 
 
+def _listener() -> Listener:
+    """Listen on a socket that lies in a folder of this user alone, which goes with this process."""
+    try:
+        return Listener(family="AF_UNIX")
+    except OSError:
+        # Some 100 characters are the longest name that a socket may have.
+        folder = tempfile.mkdtemp(prefix="headwater-", dir=_SHORT_FOLDER)
+        # Not by atexit: a process that is forked off must leave the folder where it is.
+        Finalize(None, shutil.rmtree, (folder,), {"ignore_errors": True}, exitpriority=0)
+        return Listener(f"{folder}/positions", family="AF_UNIX")
+
+
 class _Server:
     """Answers time readers for as long as this process lives."""
 
     def __init__(self, session: "SparkSession") -> None:
         self.session = session
-        self._listener = Listener(family="AF_UNIX")
+        self._listener = _listener()
         self.address = str(self._listener.address)
         threading.Thread(target=self._accept, name="headwater-positions", daemon=True).start()
 
