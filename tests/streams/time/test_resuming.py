@@ -132,7 +132,14 @@ def test_where_an_earlier_release_does_not_say_which_it_is_nothing_is_guessed() 
 
 def test_topics_more_or_less_make_no_other_clock() -> None:
     both = Choice(topics=("orders", "more"))
-    for before, now in ((ORDERS, both), (both, ORDERS), (LIKE_O, both), (both, LIKE_O)):
+    # So a clock's topics are all replaced in two steps.
+    for before, now in (
+        (ORDERS, both),
+        (both, Choice(topics=("more",))),
+        (both, ORDERS),
+        (LIKE_O, both),
+        (both, LIKE_O),
+    ):
         assert found(identity(now), offset("c", identity(before))) == "c"
 
 
@@ -149,4 +156,6 @@ def test_the_time_of_something_else_is_refused(before: TimeOffset, said: str) ->
     with pytest.raises(CheckpointError, match="and the query has one by 'at' of orders") as caught:
         found(identity(ORDERS), before)
     assert said in caught.value.message
+    is_moved = "by 'at'" in said
+    assert ('subscribe = "old,new"' in caught.value.hint) is is_moved
     assert "headwater pipeline reset" in caught.value.hint

@@ -28,7 +28,7 @@ from headwater.streams.options import Choice
 from headwater.streams.time.reader_options import Read
 from headwater.streams.time.time_offset import TimeOffset
 
-_OR_BEGIN_ANEW: Final = "or begin anew with another checkpointLocation, or headwater pipeline reset"
+_BEGIN_ANEW: Final = "begin anew with another checkpointLocation, or headwater pipeline reset"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +137,7 @@ def found_again(
         f"the checkpoint has {len(nearest)} watermarks that may be the one by "
         f"{_told(identity.name, _topics(identity.choices))}, and does not say which it is",
         hint="an earlier release has written it: finish with that one what is to be finished, "
-        f"{_OR_BEGIN_ANEW}",
+        f"or {_BEGIN_ANEW}",
     )
 
 
@@ -182,12 +182,19 @@ def _meet(one: Choice, other: Choice) -> bool:
 
 def _another(identity: Identity, offset: TimeOffset) -> CheckpointError:
     topics = _topics(offset.choices or ())
+    hint = "change hf.watermark, or the inputs of a join, back to what they were"
+    if offset.name is not None and column_in(offset.name) == column_in(identity.name):
+        hint += (
+            '. To replace its topics by others, read both for one run (subscribe = "old,new") and '
+            "leave the old ones out after that. Or "
+        ) + _BEGIN_ANEW
+    else:
+        hint += f", or {_BEGIN_ANEW}"
     return CheckpointError(
         f"the checkpoint has a watermark by {_told(offset.name, topics)}, and the query has one by "
         f"{_told(identity.name, _topics(identity.choices))}: judged by the old one, rows of the "
         "new one would count as late",
-        hint=f"change hf.watermark, or the inputs of a join, back to what they were, "
-        f"{_OR_BEGIN_ANEW}",
+        hint=hint,
     )
 
 
