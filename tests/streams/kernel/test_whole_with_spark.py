@@ -173,6 +173,128 @@ def test_what_treats_both_alike_may_stand_in_front(
     assert "total" in rows.transform(hf.aggregate(total=hf.sum("n"))).columns
 
 
+def dated(rows: DataFrame) -> DataFrame:
+    return rows.withColumn("seen", F.current_timestamp())
+
+
+def drawn() -> int:
+    return 7
+
+
+UNLIKE: dict[str, tuple[Change, str]] = {
+    "a key of now": (
+        lambda rows: dated(rows).transform(hf.aggregate(by=["seen"], n=hf.count())),
+        "'seen'.*not the same in every batch, current_timestamp",
+    ),
+    "a value drawn by lot": (
+        lambda rows: rows.withColumn("r", F.expr("n * rand()").cast("long")).transform(
+            hf.aggregate(total=hf.sum("r"))
+        ),
+        r"'total'.*not the same in every batch, .*rand\(",
+    ),
+    "a function that gives now this and now that": (
+        lambda rows: rows.withColumn("r", F.udf(drawn, "long").asNondeterministic()()).transform(
+            hf.aggregate(total=hf.sum("r"))
+        ),
+        "'total'.*drawn",
+    ),
+    "one side of a union": (
+        lambda rows: (
+            rows.withColumn("s", F.lit(None).cast("timestamp"))
+            .union(rows.withColumn("s", F.current_timestamp()))
+            .transform(hf.aggregate(by=["s"], n=hf.count()))
+        ),
+        "'s'.*current_timestamp",
+    ),
+    "rows that are kept": (
+        lambda rows: dated(rows).transform(hf.top(3, order="n")),
+        "'seen'",
+    ),
+    "a count by op": (
+        lambda rows: rows.transform(hf.aggregate(n=hf.count(F.when(F.col("op") == "insert", 1)))),
+        "'n' of rows .* is made of op",
+    ),
+    "a key by op": (
+        lambda rows: rows.withColumn("new", F.col("op") == "insert").transform(
+            hf.aggregate(by=["new"], n=hf.count())
+        ),
+        "'new' of rows .* is made of op",
+    ),
+    "of whatever took it back": (
+        lambda rows: rows.withColumn("at_offset", F.col("__hw.offset")).transform(
+            hf.top(1, order="at_offset")
+        ),
+        "'at_offset' of rows .* is made of __hw",
+    ),
+    "what it is joined by": (
+        lambda rows: rows.withColumn("day", F.current_date()).transform(
+            hf.join_tables(
+                other(rows).withColumn("day", F.current_date()),
+                on="day",
+                key="user",
+                other_key="other",
+            )
+        ),
+        "'day'.*current_date",
+    ),
+    "what tells it apart": (
+        lambda rows: rows.withColumn("id", F.uuid()).transform(
+            hf.join_tables(other(rows), on={"user": "other"}, key="id", other_key="other")
+        ),
+        r"'id'.*uuid\(",
+    ),
+    "the key of the latest": (
+        lambda rows: source(rows.sparkSession, "page string, day date").transform(
+            hf.join_latest(other(rows).withColumn("day", F.current_date()), on="day")
+        ),
+        "'day'.*current_date",
+    ),
+}
+
+
+def other(rows: DataFrame) -> DataFrame:
+    return rows.select(F.col("user").alias("other"), "op", "version", "__hw")
+
+
+@pytest.mark.parametrize("ask, words", UNLIKE.values(), ids=UNLIKE)
+def test_what_is_taken_back_has_the_values_that_were_given(
+    changes: DataFrame, ask: Change, words: str
+) -> None:
+    with pytest.raises(RetractionError, match=words) as raised:
+        ask(changes)
+    assert len(raised.value.message) < 250
+    assert "of what comes out" in raised.value.hint
+
+
+ALIKE: dict[str, Change] = {
+    "left behind": lambda rows: dated(rows).transform(hf.aggregate(by=["user"], n=hf.count())),
+    "of values": lambda rows: rows.withColumn("m", F.expr("n * 2 + version")).transform(
+        hf.aggregate(by=[F.expr("user % 2").alias("odd")], total=hf.sum("m"))
+    ),
+    "carried by a row that its key tells apart": lambda rows: dated(rows).transform(
+        hf.join_tables(other(rows), on={"user": "other"}, key="user", other_key="other")
+    ),
+    "carried by the latest row": lambda rows: source(rows.sparkSession, "id long").transform(
+        hf.join_latest(dated(other(rows)), on={"id": "other"})
+    ),
+}
+
+
+@pytest.mark.parametrize("ask", ALIKE.values(), ids=ALIKE)
+def test_what_is_not_asked_for_again_may_be_anything(changes: DataFrame, ask: Change) -> None:
+    assert "op" in ask(changes).columns
+
+
+def test_what_is_final_or_of_a_table_may_have_other_values(
+    spark: SparkSession, table: DataFrame
+) -> None:
+    rows = source(spark, "user long, at timestamp").transform(hf.watermark("at", "1 second"))
+    windows = rows.transform(hf.window("at", "1 minute", by=["user"], n=hf.count()))
+    for each in (windows, table):
+        seen = dated(each).withColumn("is_new", F.col("op") == "insert")
+        assert "seen" in seen.transform(hf.aggregate(by=["seen", "is_new"], n=hf.count())).columns
+
+
 def test_of_changes_put_together_all_have_to_say_which_are_taken_back(changes: DataFrame) -> None:
     rows = changes.unionByName(changes.drop("op"), allowMissingColumns=True)
     with pytest.raises(RetractionError, match="their column 'op' was dropped"):
@@ -333,7 +455,7 @@ def test_changes_that_were_put_together_have_no_key_that_is_known(table: DataFra
 
 
 def timed(rows: DataFrame) -> DataFrame:
-    return rows.withColumn("seen", F.current_timestamp()).withWatermark("seen", "1 second")
+    return dated(rows).withWatermark("seen", "1 second")
 
 
 COUNTED: dict[str, tuple[Change, str]] = {

@@ -39,6 +39,7 @@ from headwater.streams.kernel.keys import check_key_type
 from headwater.streams.kernel.operator import VERSION, value_name
 from headwater.streams.kernel.plan import Prepared, apply, new_counts
 from headwater.streams.kernel.ways import OP
+from headwater.streams.kernel.whole import check_alike
 from headwater.streams.time.clocks import HIDDEN, Clock, clock_of, delay_us_of, reattach
 from headwater.streams.time.durations import Duration
 from headwater.streams.windows.late import Late, check_late, check_time, late_records, time_us
@@ -182,7 +183,8 @@ def join_latest(
     Raises:
         JoinOptionError: There is no such kind of join.
         JoinColumnError: From the function: the columns do not fit.
-        RetractionError: From the query: changes have several rows for what is joined by.
+        RetractionError: From the function: what changes are joined by is not the same when a row is
+            taken back. From the query: changes have several rows for what is joined by.
     """
     with hints_shown():
         how = _kind(how, _STREAM_TABLE)
@@ -192,6 +194,8 @@ def join_latest(
             both = sides(rows, table, on)
             check_is_events(both[0])
             check_joined_by_key(both[1])
+            if both[1].kind is Kind.CHANGES:
+                check_alike(table, both[1].keys())
             left, right = (side.prepared(needs_time=False) for side in both)
             right = _without_clock(right, left)
             changes = both[1].kind is Kind.CHANGES and may_retract(table)
@@ -303,6 +307,8 @@ def join_tables(
     Raises:
         JoinOptionError: There is no such kind of join.
         JoinColumnError: From the function: the columns do not fit, or no primary key is known.
+        RetractionError: From the function: rows may be taken back, and what they are joined by, or
+            what tells them apart, is not the same then.
     """
     with hints_shown():
         how = _kind(how)
@@ -374,6 +380,7 @@ def _changes(side: Side, key: tuple[str, ...], buckets: int) -> DataFrame:
     """Return the rows of a table as changes: what its upserts take back, and what they give."""
     if side.kind is Kind.CHANGES:
         check_versions(side.frame)
+        check_alike(side.frame, {name: F.col(quoted(name)) for name in (*side.on, *key)})
         return side.frame
     columns = (*side.on, *side.values)
     values = {name: F.col(quoted(name)) for name in columns if name not in key}

@@ -49,12 +49,12 @@ class Step(NamedTuple):
 
 
 class Made(NamedTuple):
-    """What a column is made of.
+    """What columns are made of.
 
     Attributes:
-        of: Those of `op`, `version` and the hidden column that it is made of, by their names where
-            the way begins.
-        by: The expressions that it is made by; none if it is passed on as it is.
+        of: Those of `op`, `version` and the hidden column that they are made of, by their names
+            where the way begins.
+        by: The expressions that they are made by; none if they are passed on as they are.
     """
 
     of: frozenset[str]
@@ -74,14 +74,14 @@ class Way(NamedTuple):
     steps: tuple[Step, ...]
     begin: Any
 
-    def made(self, column: Any, above: int = 0) -> Made:  # noqa: ANN401 - an object of the JVM
-        """Return what a column is made of that a step is given.
+    def made(self, *columns: Any, above: int = 0) -> Made:  # noqa: ANN401 - objects of the JVM
+        """Return what columns are made of that a step is given.
 
         Args:
-            column: The column, as the plan has it.
-            above: In front of how many of the steps it is there.
+            columns: The columns, as the plan has them.
+            above: In front of how many of the steps they are there.
         """
-        wanted, by = {column.exprId().id()}, []
+        wanted, by = {column.exprId().id() for column in columns}, []
         for node, number in self.steps[above:]:
             name = node.nodeName()
             if name == "Project":
@@ -110,7 +110,7 @@ class Way(NamedTuple):
         found = []
         for column in map(columns.apply, range(columns.size())):
             if column.name() == name or _is_noted(column):
-                of, by = self.made(column, above)
+                of, by = self.made(column, above=above)
                 if of == {name} and not by:
                     found.append(column.name())
         return found

@@ -7,19 +7,23 @@ not look at what tells the two apart. Of a table, the record that deletes a row 
 key, and so rows can be chosen by the key alone; nor may two tables be put together, of which one
 would replace the rows of the other.
 
+What an operator computes with has to be the same both times, too, or it takes back what it was
+never given. Only values of rows that an operator knows by their keys are not asked for again.
+
 A step that is not known here is refused: whoever adds one has to say why nothing gets lost in it.
 
 In front of a topic, rows may be left out: whoever reads it sees what. But what Spark counts itself,
 it counts twice where a row is taken back, and that cannot be seen any more.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 
 from headwater.streams.kernel.errors import RetractionError
-from headwater.streams.kernel.ways import OP, Origin, Way, is_steady, references, ways
+from headwater.streams.kernel.ways import OP, Made, Origin, Way, is_steady, references, ways
+from headwater.streams.time.clocks import HIDDEN
 
 KEY_PART: Final = "headwater.key"
 """What metadata says of a column of the primary key: which part it is."""
@@ -82,6 +86,46 @@ def check_whole(frame: DataFrame, found: Iterable[Way]) -> None:
         _check_way(frame, way)
 
 
+def check_alike(frame: DataFrame, columns: Mapping[str, Column]) -> None:
+    """Refuse what is not the same of a row when it appears and when it is taken back.
+
+    Args:
+        frame: The rows, of which some may be taken back.
+        columns: What an operator computes with, by what people call it.
+
+    Raises:
+        RetractionError: A column goes by what tells the two apart, or by what changes meanwhile.
+    """
+    named = [column.alias(f"c{number}") for number, column in enumerate(columns.values())]
+    chosen = frame.select(*named)
+    for way in ways(chosen):
+        if way.origin is not Origin.CHANGES:
+            continue
+        output = way.steps[0].node.output()
+        found = [output.apply(number) for number in range(output.size())]
+        if _maybe_unlike(frame, way.made(*found)) is None:
+            continue
+        for name, column in zip(columns, found, strict=True):
+            unlike = _maybe_unlike(frame, way.made(column))
+            if unlike is not None:
+                raise RetractionError(
+                    f"{name!r} of rows that may be taken back is made of {unlike}: what is taken "
+                    "back would not be what was given",
+                    hint="make it of the values of the rows alone, or make it of what comes out: "
+                    "what is taken back is taken out of every result anyway",
+                )
+
+
+def _maybe_unlike(frame: DataFrame, made: Made) -> str | None:
+    """Return what columns are made of that is not the same both times."""
+    # The version of a row that is taken back is that with which it was given.
+    told = sorted(made.of & {OP, HIDDEN})
+    if told:
+        return ", ".join(told)
+    unsteady = (each for each in made.by if not is_steady(frame, each))
+    return next((_told([], each) for each in unsteady), None)
+
+
 def check_counted(frame: DataFrame) -> None:
     """Refuse what Spark counts or remembers of rows that may be gone by then.
 
@@ -97,7 +141,7 @@ def check_counted(frame: DataFrame) -> None:
                 is_counted = True
             elif way.origin is not Origin.FINAL and name == "Aggregate":
                 goes_by_op = any(
-                    OP in way.made(each, number + 1).of for each in references(step.node)
+                    OP in way.made(each, above=number + 1).of for each in references(step.node)
                 )
                 # Whoever drops the `op` of a table takes its changes for events.
                 is_given_op = way.origin is Origin.CHANGES or bool(way.kept(OP, number + 1))
@@ -162,7 +206,7 @@ def _check_chosen_alike(frame: DataFrame, way: Way, condition: Any, above: int) 
     told: set[str] = set()
     by = [condition]
     for column in references(condition):
-        made = way.made(column, above)
+        made = way.made(column, above=above)
         told |= made.of
         by += made.by
     if not told and all(is_steady(frame, each) for each in by):

@@ -28,6 +28,7 @@ from headwater.streams.kernel.operator import OFFSET, PARTITION, TOPIC, VERSION,
 from headwater.streams.kernel.packing import key_name
 from headwater.streams.kernel.plan import Prepared, apply, new_counts, prepare
 from headwater.streams.kernel.ways import OP
+from headwater.streams.kernel.whole import check_alike
 from headwater.streams.naming import names_of, no_column
 from headwater.streams.time.clocks import CLOCK, HIDDEN
 from headwater.streams.time.durations import Duration
@@ -257,7 +258,8 @@ def aggregate(
     Raises:
         WindowSettingError: There is nothing to compute. From the function: two columns of the
             result would have one name, a column is not there, or a table has lost its primary key.
-        RetractionError: From the function: rows may be taken back, and a measure cannot do that.
+        RetractionError: From the function: rows may be taken back, and a measure cannot do that, or
+            is of what is not the same then.
     """
     _check(measures)
     with hints_shown():
@@ -273,6 +275,8 @@ def aggregate(
             if kind is Kind.TABLE:
                 rows, kind = _table_changes(rows, keys | arguments, buckets), Kind.CHANGES
                 keys, arguments = _by_name(keys), _by_name(arguments)
+            elif kind is Kind.CHANGES:
+                check_alike(rows, keys | arguments)
             weight = weight_of(kind)
             values = list(arguments.values())
             prepared = prepare(rows, keys, values, weight=weight, needs_time=False)
@@ -327,7 +331,7 @@ def top(
         WindowSettingError: From the function: it cannot be ordered like that, two columns of the
             result would have one name, or a table has lost its primary key.
         RetractionError: From the function: rows may be taken back, and the column that says which
-            was dropped or changed.
+            was dropped or changed, or another one is not the same then.
     """
 
     def add(rows: DataFrame) -> DataFrame:
@@ -340,6 +344,8 @@ def top(
             if kind is Kind.TABLE:
                 rows, kind = _table_changes(rows, keys | _by_name(passed), buckets), Kind.CHANGES
                 keys = _by_name(keys)
+            elif kind is Kind.CHANGES:
+                check_alike(rows, keys | _by_name(passed))
             values = list(map(column_named, passed))
             prepared = prepare(rows, keys, values, weight=weight_of(kind), needs_time=False)
             types = dict(zip(passed, prepared.values.types, strict=True))
