@@ -9,7 +9,7 @@ import pytest
 from headwater.base.disk import read_file
 from headwater.streams.errors import CheckpointError
 from headwater.streams.sink.marker import Marker, decode_marker, encode_marker
-from headwater.streams.sink.plan import Plan, Plans, make_plan
+from headwater.streams.sink.plan import Matched, Plan, Plans, make_plan
 from headwater.testing.memory_disk import MemoryDisk
 
 QUERY = "2c8291ea-8e72-4bf9-8cc9-8b782b01cd6a"
@@ -73,7 +73,7 @@ def test_a_plan_says_which_topics_a_pattern_has_chosen() -> None:
 
     plan = make_plan(offsets(json.dumps(by_pattern), OURS.replace("orders", "named"), SPARKS, "-"))
 
-    assert plan.matched_topics() == {"orders": "or.*"}
+    assert plan.matched_topics() == [Matched("orders", "or.*", "x")]
 
 
 def test_a_format_of_offsets_that_is_not_known_has_a_digest_all_the_same() -> None:

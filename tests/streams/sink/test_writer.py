@@ -15,6 +15,7 @@ import pytest
 
 from headwater.base.errors import KafkaError
 from headwater.base.record.records import Record, build_batch
+from headwater.base.uuids import uuid_to_text
 from headwater.delivery.client import admin
 from headwater.delivery.client.batch_reader import BatchReader, Fetched
 from headwater.delivery.client.cluster import Cluster
@@ -241,6 +242,31 @@ def test_rows_that_have_come_back_by_a_pattern_are_refused_also_where_nothing_is
 
     assert "and use a new checkpointLocation" in caught.value.hint
     assert query.written() == [b"row"]
+
+
+def test_a_topic_that_has_the_same_name_elsewhere_is_no_feedback(
+    near: Broker, tmp_path: Path
+) -> None:
+    query = Query(near)
+    with Cluster(near.bootstrap) as cluster:
+        own = uuid_to_text(cluster.topic(query.topic).topic_id)
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "metadata").write_text(json.dumps({"id": query.id}))
+
+    def commit(batch_id: int, topic_id: str) -> None:
+        topics = {query.topic: {"id": topic_id, "partitions": {"0": batch_id}}}
+        mirrored = {"version": 1, "pattern": "out.*", "topics": topics}
+        (tmp_path / "offsets" / str(batch_id)).write_text(f"v1\n{{}}\n{json.dumps(mirrored)}")
+        task = query.task("a", batch_id, f"row-{batch_id}")
+        attempt = replace(task.attempt, checkpoint=str(tmp_path))
+        query.writer.commit([replace(task, attempt=attempt)], batch_id)
+
+    commit(0, uuid_to_text(uuid.uuid4().bytes))
+    for topic_id in (own, ""):  # brokers without ids leave the name alone
+        with pytest.raises(FeedbackError, match="and reads it as well"):
+            commit(1, topic_id)
+
+    assert query.written() == [b"row-0"]
 
 
 @pytest.fixture

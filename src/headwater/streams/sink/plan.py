@@ -24,7 +24,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from headwater.base.disk import Disk, RealDisk, read_file
 from headwater.streams.errors import CheckpointError
@@ -36,6 +36,21 @@ _V1: Final = "v1"
 _LINES_BEFORE_SOURCES: Final = 2
 # What file systems answer that have nothing to sync, such as some mounts of object stores.
 _CANNOT_SYNC: Final = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EROFS}
+
+
+class Matched(NamedTuple):
+    """A topic that a source has chosen by its pattern.
+
+    Attributes:
+        topic: Its name.
+        pattern: The pattern.
+        topic_id: Its id in Kafka's text form, which no topic of another cluster has; empty where
+            brokers have none.
+    """
+
+    topic: str
+    pattern: str
+    topic_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +66,16 @@ class Plan:
     digest: str
     sources: tuple[str, ...] = ()
 
-    def matched_topics(self) -> dict[str, str]:
-        """Return the topics that were chosen by a pattern of our own source, and by which."""
-        found: dict[str, str] = {}
+    def matched_topics(self) -> list[Matched]:
+        """Return the topics that were chosen by a pattern of our own source."""
+        found: list[Matched] = []
         for source in self.sources:
-            with contextlib.suppress(ValueError, TypeError, KeyError):
+            with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):
                 said = json.loads(source)
-                found |= dict.fromkeys(said["topics"], said["pattern"])
+                found += [
+                    Matched(topic, said["pattern"], each.get("id", ""))
+                    for topic, each in said["topics"].items()
+                ]
         return found
 
     def starting_offsets(self) -> list[str]:

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from headwater.base.errors import HeadwaterError
+from headwater.base.errors import ErrorCode, HeadwaterError, KafkaError
+from headwater.base.uuids import uuid_to_text
 from headwater.streams.errors import hints_shown
 from headwater.streams.sink.commit import Attempt, check_batch, commit_batch
 from headwater.streams.sink.connections import lent_cluster
@@ -27,7 +28,7 @@ from headwater.streams.sink.marker_log import MarkerLog
 from headwater.streams.sink.message import Outbox, TaskMessage, parts, remove_staged
 from headwater.streams.sink.options import SinkOptions
 from headwater.streams.sink.passed import Passed, Sink
-from headwater.streams.sink.plan import Plan, Plans
+from headwater.streams.sink.plan import Matched, Plan, Plans
 from headwater.streams.sink.staging import own_root, shared_root
 from headwater.streams.sink.transaction import transactor_for
 
@@ -85,7 +86,7 @@ class HeadwaterStreamWriter(DataSourceStreamArrowWriter):
             attempt.checkpoint, attempt.query_id, attempt.batch_id, sync=not is_free
         )
         # Rows that have come back may stay in state for long before anything comes of them.
-        _refuse_feedback(plan, [options.topic] if options.topic is not None else [], tasks)
+        _refuse_feedback(plan, options, tasks)
         if is_free:
             return
         attempt = replace(attempt, plan=plan)
@@ -108,24 +109,40 @@ class HeadwaterStreamWriter(DataSourceStreamArrowWriter):
         remove_staged(own_messages(messages))
 
 
-def _refuse_feedback(plan: Plan | None, named: Iterable[str], tasks: Iterable[TaskMessage]) -> None:
+def _refuse_feedback(plan: Plan | None, options: SinkOptions, tasks: Iterable[TaskMessage]) -> None:
     """Refuse to write to a topic that the query reads because its pattern happens to match it.
 
     Whoever names a topic with `subscribe` and writes to it wants the rows back. A topic that is
-    named for all rows is refused also where there are none.
+    named for all rows is refused also where there are none. One of the same name elsewhere, as a
+    mirror writes it, has another id.
     """
-    matched = {} if plan is None else plan.matched_topics()
+    matched = [] if plan is None else plan.matched_topics()
     if not matched:
         return
+    named = [] if options.topic is None else [options.topic]
     written = set(named).union(*(task.topics for task in tasks))
-    for topic in sorted(written & matched.keys()):
+    for each in sorted(matched):
+        if each.topic not in written or _is_another(each, options):
+            continue
         raise FeedbackError(
-            f"the query writes to {topic!r} and reads it as well, because its subscribePattern "
-            f"{matched[topic]!r} matches it: each row would come back as input",
+            f"the query writes to {each.topic!r} and reads it as well, because its "
+            f"subscribePattern {each.pattern!r} matches it: each row would come back as input",
             hint="let the pattern leave that topic out, name the topics with subscribe, or write "
             "to another topic; and use a new checkpointLocation, because the present one holds "
             "this batch's plan, and Spark would repeat it with the old pattern",
         )
+
+
+def _is_another(read: Matched, options: SinkOptions) -> bool:
+    """Tell whether a topic that is read only has the name of the one that is written."""
+    with lent_cluster(options) as cluster:
+        try:
+            topic_id = cluster.topic(read.topic).topic_id
+        except KafkaError as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            return True  # who writes says so
+    return bool(read.topic_id and any(topic_id)) and uuid_to_text(topic_id) != read.topic_id
 
 
 def task_message(
