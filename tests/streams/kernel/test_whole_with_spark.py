@@ -84,8 +84,8 @@ LOSING: dict[str, tuple[Change, str]] = {
     "join": (lambda rows: rows.join(static(rows, "user long"), "user"), "join"),
     "semi join": (lambda rows: rows.join(static(rows, "user long"), "user", "left_semi"), "join"),
     "with": (
-        lambda rows: with_sql(rows, "WITH a AS (SELECT * FROM given) SELECT * FROM a"),
-        "WITH",
+        lambda rows: with_sql(rows, "WITH a AS (SELECT DISTINCT * FROM given) SELECT * FROM a"),
+        "DISTINCT",
     ),
     "random": (lambda rows: rows.where(F.rand() < 0.5), "rand("),
     "today": (lambda rows: rows.where("user > day(current_date())"), "current_date"),
@@ -127,6 +127,13 @@ ONE_OF_TWO: dict[str, tuple[Change, str]] = {
         ),
         "op",
     ),
+    "in a query with a name": (
+        lambda rows: with_sql(
+            rows,
+            "WITH a AS (SELECT *, op AS what FROM given) SELECT * FROM a WHERE what = 'insert'",
+        ),
+        "op",
+    ),
     "in one side of a union": (lambda rows: rows.union(rows.where("version < 1")), "version"),
     "behind a union": (lambda rows: rows.union(rows).where("op = 'insert'"), "op"),
     "a random column": (
@@ -155,6 +162,13 @@ KEEPING: dict[str, Change] = {
     "by a column made of values": lambda rows: rows.withColumn("m", F.expr("n * 2")).where("m > 3"),
     "by what has a value": lambda rows: rows.na.drop(subset=["n"]),
     "a view": lambda rows: with_sql(rows, "SELECT *, n + 1 AS m FROM given WHERE n > 1"),
+    "a query with a name": lambda rows: with_sql(
+        rows,
+        "WITH a AS (SELECT * FROM given), b AS (SELECT * FROM a WHERE n > 1) SELECT * FROM b",
+    ),
+    "one that is used twice": lambda rows: with_sql(
+        rows, "WITH a AS (SELECT * FROM given) SELECT * FROM a UNION ALL SELECT * FROM a"
+    ),
     "spread": lambda rows: rows.repartition(3).coalesce(1).repartition("user").alias("a"),
     "observed": lambda rows: rows.observe("seen", F.count(F.lit(1))),
     "put together": lambda rows: rows.union(rows.where("n > 1")),
@@ -302,6 +316,7 @@ def test_of_changes_put_together_all_have_to_say_which_are_taken_back(changes: D
 
 
 def test_what_an_aggregate_gives_may_be_chosen_of_a_table(table: DataFrame) -> None:
+    again(with_sql(table, "WITH a AS (SELECT * FROM given) SELECT * FROM a WHERE user > 7"))
     for by in ("user > 7", "user IS NOT NULL"):
         chosen = table.select("user", "country", "op", "topic", "partition", "offset").where(by)
         counted = chosen.repartition(2).transform(hf.aggregate(by=["country"], n=hf.count()))
@@ -316,6 +331,12 @@ OF_TABLES: dict[str, tuple[Change, str]] = {
         "chosen by s",
     ),
     "union": (lambda rows: rows.union(rows), r"union\(\)"),
+    "union of a query with a name": (
+        lambda rows: with_sql(
+            rows, "WITH a AS (SELECT * FROM given) SELECT * FROM a UNION ALL SELECT * FROM a"
+        ),
+        r"union\(\)",
+    ),
     "union with another kind": (
         lambda rows: (
             rows.drop("op").withColumn("op", F.lit("upsert")).union(rows.where("user = 1"))

@@ -199,6 +199,6 @@ def primary_key(frame: DataFrame) -> tuple[str, ...] | None:
     wanted = max((count for _, count in parts.values()), default=0)
     if not wanted or sorted(parts) != list(range(wanted)):
         return None
-    if any(step.node.nodeName() == "Union" for way in ways(frame) for step in way.steps):
+    if any(step.nodeName() == "Union" for way in ways(frame) for step in way.steps):
         return None
     return tuple(parts[number][0] for number in range(wanted))

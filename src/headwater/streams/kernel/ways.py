@@ -9,6 +9,7 @@ A batch of `foreachBatch`, and rows that were an RDD in between, have a plan tha
 columns still say what they are, so their way begins there.
 """
 
+import itertools
 from collections.abc import Iterator
 from enum import Enum
 from typing import Any, Final, NamedTuple
@@ -25,6 +26,9 @@ RETRACTS: Final = "headwater.retracts"
 """What metadata says: of `op`, that it is a table's; of the hidden column, of `op` and of `version`
 whether rows may be taken back, for as long as they are as the operator gave them."""
 
+_REFERENCE: Final = "CTERelationRef"
+"""Where a query of SQL takes the rows of what stands in its WITH, under ids of its own."""
+
 _NOTED: Final = (OP, VERSION, HIDDEN)
 
 
@@ -34,18 +38,6 @@ class Origin(Enum):
     TABLE = "a table"
     CHANGES = "changes"
     FINAL = "final"
-
-
-class Step(NamedTuple):
-    """A step of a way.
-
-    Attributes:
-        node: Its node, an object of the JVM.
-        input: By which of its inputs the way goes on, back to where it begins.
-    """
-
-    node: Any
-    input: int
 
 
 class Made(NamedTuple):
@@ -66,12 +58,12 @@ class Way(NamedTuple):
 
     Attributes:
         origin: What they are there.
-        steps: What was done to them since, the last first.
+        steps: The nodes of the JVM that say what was done to them since, the last first.
         begin: The node at which it begins.
     """
 
     origin: Origin
-    steps: tuple[Step, ...]
+    steps: tuple[Any, ...]
     begin: Any
 
     def made(self, *columns: Any, above: int = 0) -> Made:  # noqa: ANN401 - objects of the JVM
@@ -82,19 +74,13 @@ class Way(NamedTuple):
             above: In front of how many of the steps they are there.
         """
         wanted, by = {column.exprId().id() for column in columns}, []
-        for node, number in self.steps[above:]:
-            name = node.nodeName()
+        for step, before in itertools.pairwise((*self.steps[above:], self.begin)):
+            name = step.nodeName()
             if name == "Project":
-                wanted, more = _made_in(node, wanted)
+                wanted, more = _made_in(step, wanted)
                 by += more
-            elif name == "Union":
-                # It has the columns of its first input, and those of the others by their places.
-                given, taken = node.output(), node.children().apply(number).output()
-                wanted = {
-                    taken.apply(place).exprId().id()
-                    for place in range(given.size())
-                    if given.apply(place).exprId().id() in wanted
-                }
+            elif name in {"Union", _REFERENCE}:
+                wanted = _by_place(step.output(), before.output(), wanted)
         begun = _named(self.begin, wanted)
         return Made(frozenset(begun), tuple(by))
 
@@ -105,8 +91,7 @@ class Way(NamedTuple):
             name: What it was called.
             above: In front of how many of the steps that is asked.
         """
-        nodes = [*(step.node for step in self.steps), self.begin]
-        columns = nodes[above].output()
+        columns = (*self.steps, self.begin)[above].output()
         found = []
         for column in map(columns.apply, range(columns.size())):
             if column.name() == name or _is_noted(column):
@@ -119,21 +104,26 @@ class Way(NamedTuple):
 def ways(frame: DataFrame) -> list[Way]:
     """Return the ways of rows: of a union, those of all its sides."""
     made: Any = getattr(frame, "_jdf", None)
-    waiting: list[tuple[Any, tuple[Step, ...]]] = []
+    waiting: list[tuple[Any, tuple[Any, ...]]] = []
+    named: dict[int, Any] = {}
     if made is not None:
         waiting.append((made.queryExecution().analyzed(), ()))
     found = []
     while waiting:
         node, steps = waiting.pop()
+        name = node.nodeName()
+        if name == "WithCTE":
+            named |= {each.id(): each for each in _listed(node.cteDefs())}
+            waiting.append((node.plan(), steps))
+            continue
+        if name == _REFERENCE and node.cteId() in named:
+            waiting.append((named[node.cteId()], (*steps, node)))
+            continue
         origin = _maybe_origin(node)
         if origin is not None:
             found.append(Way(origin, steps, node))
             continue
-        children = node.children()
-        waiting += [
-            (children.apply(number), (*steps, Step(node, number)))
-            for number in range(children.size())
-        ]
+        waiting += [(child, (*steps, node)) for child in _listed(node.children())]
     return found
 
 
@@ -202,6 +192,19 @@ def _made_in(node: Any, wanted: set[int]) -> tuple[set[int], list[Any]]:  # noqa
             by.append(column.child())
         found |= {each.exprId().id() for each in references(column)}
     return found, by
+
+
+def _listed(found: Any) -> list[Any]:  # noqa: ANN401 - a Seq of Scala
+    return [found.apply(number) for number in range(found.size())]
+
+
+def _by_place(given: Any, taken: Any, wanted: set[int]) -> set[int]:  # noqa: ANN401
+    """Return which columns are taken, where a step gives them under ids of its own, in order.
+
+    A union has those of its first input for all of them.
+    """
+    pairs = zip(_listed(given), _listed(taken), strict=True)
+    return {before.exprId().id() for each, before in pairs if each.exprId().id() in wanted}
 
 
 def _named(node: Any, wanted: set[int]) -> set[str]:  # noqa: ANN401 - an object of the JVM

@@ -30,6 +30,8 @@ KEY_PART: Final = "headwater.key"
 
 _PASSING: Final = frozenset(
     {
+        "CTERelationDef",
+        "CTERelationRef",
         "CollectMetrics",
         "EventTimeWatermark",
         "Project",
@@ -60,7 +62,6 @@ _SPARKS_NAMES: Final = {
     "MapInPandas": "mapInPandas()",
     "Sample": "sample()",
     "Union": "union()",
-    "WithCTE": "WITH ... AS in SQL",
 }
 """What people call steps that Spark has another name for."""
 
@@ -101,7 +102,7 @@ def check_alike(frame: DataFrame, columns: Mapping[str, Column]) -> None:
     for way in ways(chosen):
         if way.origin is not Origin.CHANGES:
             continue
-        output = way.steps[0].node.output()
+        output = way.steps[0].output()
         found = [output.apply(number) for number in range(output.size())]
         if _maybe_unlike(frame, way.made(*found)) is None:
             continue
@@ -136,12 +137,12 @@ def check_counted(frame: DataFrame) -> None:
     """
     for way in ways(frame):
         for number, step in enumerate(way.steps):
-            name = step.node.nodeName()
-            if way.origin is Origin.CHANGES and (name in _REMEMBERING or _joins_streams(step.node)):
+            name = step.nodeName()
+            if way.origin is Origin.CHANGES and (name in _REMEMBERING or _joins_streams(step)):
                 is_counted = True
             elif way.origin is not Origin.FINAL and name == "Aggregate":
                 goes_by_op = any(
-                    OP in way.made(each, above=number + 1).of for each in references(step.node)
+                    OP in way.made(each, above=number + 1).of for each in references(step)
                 )
                 # Whoever drops the `op` of a table takes its changes for events.
                 is_given_op = way.origin is Origin.CHANGES or bool(way.kept(OP, number + 1))
@@ -167,9 +168,9 @@ def _joins_streams(node: Any) -> bool:  # noqa: ANN401 - an object of the JVM
 def _check_way(frame: DataFrame, way: Way) -> None:
     is_table = way.origin is Origin.TABLE
     for number, step in enumerate(way.steps):
-        name = step.node.nodeName()
+        name = step.nodeName()
         if name == "Filter":
-            condition = step.node.condition()
+            condition = step.condition()
             if is_table:
                 _check_chosen_by_key(frame, condition)
             else:
