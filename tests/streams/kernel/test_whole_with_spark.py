@@ -489,6 +489,10 @@ COUNTED: dict[str, tuple[Change, str]] = {
         lambda rows: timed(rows).groupBy(F.window("seen", "1 minute")).count(),
         r"groupBy\(\)",
     ),
+    "an aggregate of some, chosen by their values": (
+        lambda rows: rows.where("n > 1").groupBy("user").count().where("user > 7"),
+        r"groupBy\(\)",
+    ),
     "duplicates": (lambda rows: rows.dropDuplicates(["user", "n"]), r"dropDuplicates\(\)"),
     "duplicates for a while": (
         lambda rows: timed(rows).dropDuplicatesWithinWatermark(["user"]),
@@ -512,6 +516,7 @@ def test_a_pipeline_in_which_spark_counts_what_is_taken_back_is_refused(
     with pytest.raises(RetractionError, match=words) as raised:
         hw.pipeline("counted", rows)
     assert "hf.aggregate" in raised.value.hint
+    assert 'groupBy(..., "op")' in raised.value.hint
 
 
 def test_nor_does_spark_count_the_changes_of_a_table(table: DataFrame) -> None:
@@ -520,6 +525,7 @@ def test_nor_does_spark_count_the_changes_of_a_table(table: DataFrame) -> None:
     for events in (
         table.drop("op").groupBy("country").count(),
         table.groupBy("op").count(),
+        table.where("op = 'delete'").groupBy("country").count(),
         table.dropDuplicates(["partition", "offset"]),
     ):
         hw.pipeline("counted", events)
@@ -531,6 +537,10 @@ SEEN: dict[str, Change] = {
     "with names": lambda rows: rows.join(static(rows, "user long, name string"), "user"),
     "the difference": lambda rows: rows.groupBy("user").agg(
         F.sum(F.when(F.col("op") == "insert", 1).otherwise(-1))
+    ),
+    "those that appear": lambda rows: rows.where("op = 'insert'").groupBy("user").count(),
+    "each that has appeared": lambda rows: (
+        rows.withColumn("new", F.col("op") == "insert").where("new").dropDuplicates(["user"])
     ),
     "how many of each": lambda rows: rows.groupBy(F.col("op").alias("kind")).count(),
 }

@@ -130,7 +130,8 @@ def _maybe_unlike(frame: DataFrame, made: Made) -> str | None:
 def check_counted(frame: DataFrame) -> None:
     """Refuse what Spark counts or remembers of rows that may be gone by then.
 
-    An aggregate may go by `op`: then it says itself what becomes of rows that are taken back.
+    Whoever goes by `op` says himself what becomes of rows that are taken back: an aggregate may do
+    so, or a filter in front.
 
     Raises:
         RetractionError: It does so.
@@ -141,22 +142,36 @@ def check_counted(frame: DataFrame) -> None:
             if way.origin is Origin.CHANGES and (name in _REMEMBERING or _joins_streams(step)):
                 is_counted = True
             elif way.origin is not Origin.FINAL and name == "Aggregate":
-                goes_by_op = any(
-                    OP in way.made(each, above=number + 1).of for each in references(step)
-                )
                 # Whoever drops the `op` of a table takes its changes for events.
                 is_given_op = way.origin is Origin.CHANGES or bool(way.kept(OP, number + 1))
-                is_counted = is_given_op and not goes_by_op
+                is_counted = is_given_op and not _goes_by_op(way, number)
             else:
                 continue
-            if is_counted:
+            if is_counted and not _are_chosen_by_op(way, number):
                 called = _SPARKS_NAMES.get(name, name)
                 raise RetractionError(
                     f"Spark's own {called} is given rows that may be gone later, and would count "
                     "them all the same",
                     hint="use hf.aggregate, hf.top, hf.join_latest or hf.join_tables, which take "
-                    "changes and tables; or write the rows to a topic, and read that",
+                    "changes and tables; or write the rows to a topic, and read that; to count the "
+                    'changes themselves, go by "op": groupBy(..., "op"), or where("op = ...") '
+                    "before it",
                 )
+
+
+def _goes_by_op(way: Way, number: int) -> bool:
+    """Tell whether a step of a way looks at `op`, under whatever name."""
+    columns = references(way.steps[number])
+    return any(OP in way.made(each, above=number + 1).of for each in columns)
+
+
+def _are_chosen_by_op(way: Way, above: int) -> bool:
+    """Tell whether rows were chosen by `op` before a step is given them."""
+    return any(
+        step.nodeName() == "Filter" and _goes_by_op(way, number)
+        for number, step in enumerate(way.steps)
+        if number > above
+    )
 
 
 def _joins_streams(node: Any) -> bool:  # noqa: ANN401 - an object of the JVM
