@@ -14,6 +14,7 @@ from headwater import functions as hf
 from headwater.streams.joins.errors import JoinColumnError
 from headwater.streams.kernel.changes import Kind, kind_of
 from headwater.streams.kernel.errors import RetractionError
+from headwater.streams.windows.errors import WindowSettingError
 from tests.streams.brokers import Broker
 from tests.streams.queries import maybe_error
 
@@ -321,6 +322,23 @@ def test_what_an_aggregate_gives_may_be_chosen_of_a_table(table: DataFrame) -> N
         chosen = table.select("user", "country", "op", "topic", "partition", "offset").where(by)
         counted = chosen.repartition(2).transform(hf.aggregate(by=["country"], n=hf.count()))
         assert "groups" in counted.where("n > 3").transform(hf.aggregate(groups=hf.count())).columns
+
+
+def test_a_cast_to_the_type_that_it_has_leaves_a_column_as_it_is(
+    changes: DataFrame, table: DataFrame, visits: DataFrame
+) -> None:
+    cast = {name: F.col(name).cast(kind) for name, kind in (("user", "long"), ("op", "string"))}
+    rows = table.withColumns(cast)
+    for each in (rows, rows.where("user > 7").withColumnRenamed("user", "id")):
+        again(each)
+        key = each.columns[0]
+        assert "page" in visits.transform(hf.join_latest(each, on={"user": key})).columns
+    again(changes.withColumns(cast))
+    for other_type in (table.withColumn("user", F.col("user").cast("int")), rows.drop("user")):
+        with pytest.raises(WindowSettingError, match="primary key were dropped or made anew"):
+            again(other_type)
+    with pytest.raises(RetractionError, match="chosen by user"):
+        again(table.withColumn("user", F.col("user").cast("int")).where("user > 7"))
 
 
 OF_TABLES: dict[str, tuple[Change, str]] = {

@@ -196,9 +196,19 @@ def primary_key(frame: DataFrame) -> tuple[str, ...] | None:
         for field in frame.schema
         if KEY_PART in field.metadata
     }
-    wanted = max((count for _, count in parts.values()), default=0)
-    if not wanted or sorted(parts) != list(range(wanted)):
+    found = ways(frame)
+    if any(step.nodeName() == "Union" for way in found for step in way.steps):
         return None
-    if any(step.nodeName() == "Union" for way in ways(frame) for step in way.steps):
+    wanted = max((count for _, count in parts.values()), default=0)
+    if not wanted or len(parts) < wanted:
+        for way in found:
+            key = way.said(KEY_PART)
+            columns = (*way.steps, way.begin)[0].output()
+            for column in map(columns.apply, range(columns.size())):
+                said = key.get(column.exprId().id())
+                if said is not None:
+                    wanted = int(said.getLong(_KEY_PARTS))
+                    parts.setdefault(int(said.getLong(KEY_PART)), (column.name(), wanted))
+    if not wanted or sorted(parts) != list(range(wanted)):
         return None
     return tuple(parts[number][0] for number in range(wanted))

@@ -84,6 +84,31 @@ class Way(NamedTuple):
         begun = _named(self.begin, wanted)
         return Made(frozenset(begun), tuple(by))
 
+    def said(self, what: str, above: int = 0) -> dict[int, Any]:
+        """Return the metadata that says something of columns where the way begins.
+
+        Spark forgets that of a column that is cast, also to the type that it has.
+
+        Args:
+            what: What it says.
+            above: In front of how many of the steps columns are asked for.
+
+        Returns:
+            The metadata, by the ids that the columns have there, as far as they are passed on.
+        """
+        begun = _listed(self.begin.output())
+        found = {_id(each): each.metadata() for each in begun if each.metadata().contains(what)}
+        for before, step in itertools.pairwise((self.begin, *reversed(self.steps[above:]))):
+            name, pairs = step.nodeName(), []
+            if found and name == "Project":
+                pairs = [(each, _maybe_passed_on(each)) for each in _listed(step.projectList())]
+            elif found and name in {"Union", _REFERENCE}:
+                pairs = list(zip(_listed(step.output()), _listed(before.output()), strict=True))
+            for given, taken in pairs:
+                if taken is not None and _id(taken) in found:
+                    found[_id(given)] = found[_id(taken)]
+        return found
+
     def kept(self, name: str, above: int = 0) -> list[str]:
         """Return under which names `op`, `version` or the hidden column is there as it was.
 
@@ -188,14 +213,36 @@ def _made_in(node: Any, wanted: set[int]) -> tuple[set[int], list[Any]]:  # noqa
         if _class_of(column) != "Alias":
             found.add(number)
             continue
-        if _class_of(column.child()) != "AttributeReference":
+        if _maybe_passed_on(column) is None:
             by.append(column.child())
         found |= {each.exprId().id() for each in references(column)}
     return found, by
 
 
+def _maybe_passed_on(column: Any) -> Any | None:  # noqa: ANN401 - an object of the JVM
+    """Return the column that a column of a projection is, maybe under another name.
+
+    Spark keeps a cast to the type that a column has, until it runs the query.
+    """
+    while _class_of(column) == "Alias" or _is_cast_to_itself(column):
+        column = column.child()
+    return column if _class_of(column) == "AttributeReference" else None
+
+
+def _is_cast_to_itself(expression: Any) -> bool:  # noqa: ANN401 - an object of the JVM
+    if _class_of(expression) != "Cast":
+        return False
+    kind = expression.dataType()
+    # Structs carry what their metadata says, which a cast forgets.
+    return _class_of(kind) != "StructType" and bool(kind.equals(expression.child().dataType()))
+
+
 def _listed(found: Any) -> list[Any]:  # noqa: ANN401 - a Seq of Scala
     return [found.apply(number) for number in range(found.size())]
+
+
+def _id(column: Any) -> int:  # noqa: ANN401 - an object of the JVM
+    return int(column.exprId().id())
 
 
 def _by_place(given: Any, taken: Any, wanted: set[int]) -> set[int]:  # noqa: ANN401
@@ -204,7 +251,7 @@ def _by_place(given: Any, taken: Any, wanted: set[int]) -> set[int]:  # noqa: AN
     A union has those of its first input for all of them.
     """
     pairs = zip(_listed(given), _listed(taken), strict=True)
-    return {before.exprId().id() for each, before in pairs if each.exprId().id() in wanted}
+    return {_id(before) for each, before in pairs if _id(each) in wanted}
 
 
 def _named(node: Any, wanted: set[int]) -> set[str]:  # noqa: ANN401 - an object of the JVM

@@ -187,7 +187,7 @@ def _check_way(frame: DataFrame, way: Way) -> None:
         if name == "Filter":
             condition = step.condition()
             if is_table:
-                _check_chosen_by_key(frame, condition)
+                _check_chosen_by_key(frame, way, condition, above=number + 1)
             else:
                 _check_chosen_alike(frame, way, condition, above=number + 1)
         elif name == "Union" and not is_table:
@@ -203,10 +203,11 @@ def _check_way(frame: DataFrame, way: Way) -> None:
             )
 
 
-def _check_chosen_by_key(frame: DataFrame, condition: Any) -> None:  # noqa: ANN401
+def _check_chosen_by_key(frame: DataFrame, way: Way, condition: Any, above: int) -> None:  # noqa: ANN401
     """Refuse a condition on a table that goes by anything but the key."""
-    named = references(condition)
-    chosen_by = sorted({each.name() for each in named if not each.metadata().contains(KEY_PART)})
+    key = way.said(KEY_PART, above)
+    others = (each.name() for each in references(condition) if each.exprId().id() not in key)
+    chosen_by = sorted(set(others))
     if not chosen_by and is_steady(frame, condition):
         return
     raise RetractionError(
