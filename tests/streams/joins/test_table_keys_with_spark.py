@@ -50,7 +50,8 @@ def read_of(rows: DataFrame, schema: str) -> list[tuple[Any, ...]]:
 
 def is_other(text: str) -> bool:
     """Tell whether a text would be something else as JSON, or has what no plain text has."""
-    if any(unicodedata.category(letter) == "Cc" for letter in text):
+    controls = [letter for letter in text if unicodedata.category(letter) == "Cc"]
+    if controls and (text[0] in controls or not set(controls) <= set("\t\n\v\f\r\x85")):
         return True
     try:
         found = json.loads(text)
@@ -118,14 +119,21 @@ def test_of_kafka_connect(
         (TEXT, '{"other": "a"}', None),
         (TEXT, '{"ID": "a"}', None),
         (TEXT, ' {"other": "a"}\n', None),
+        (TEXT, '{\n  "other": "a"\n}\n', None),
+        (TEXT, '[\n"a"]', None),
         (TEXT, "{}", None),
         (TEXT, '["a"]', None),
         (TEXT, "[]", None),
         (TEXT, "[a] b [c]", "[a] b [c]"),
         (TEXT, "{3f2504e0-4f89}", "{3f2504e0-4f89}"),
-        (TEXT, "a\tb", None),
+        (TEXT, "a\tb", "a\tb"),
+        (TEXT, "a\r\nb\n", "a\r\nb\n"),
+        (TEXT, "a\x85b", "a\x85b"),
+        (TEXT, "\tb", None),
+        (TEXT, "\n\tProtobuf.", None),
+        (TEXT, '"\\tb"', "\tb"),
         (TEXT, "a\x7f", None),
-        (TEXT, "a\x85", None),
+        (TEXT, "a\x06b", None),
         (TEXT, "\x00\x00\x00\x00\x01\x06ghi", None),
         (TEXT, "größer ✓", "größer ✓"),
         (NUMBER, "\x00\x00\x00\x00\x017", None),
@@ -169,13 +177,13 @@ def test_bytes_that_are_no_text_name_no_text(spark: SparkSession) -> None:
     assert read(spark, TEXT, [b"\xff\xfe", b"a\xc3"]) == [(None,), (None,)]
 
 
-def test_a_key_with_a_frame_has_a_hint_of_its_own(spark: SparkSession) -> None:
-    rows = spark.createDataFrame(
-        [(bytearray(b"\x00\x00\x00\x00\x01a"),), (bytearray(b"{}"),)], "k binary"
-    )
-    framed, other = (row[0] for row in rows.select(hint_of(F.col("k"))).collect())
+def test_a_key_of_bytes_has_a_hint_of_its_own(spark: SparkSession) -> None:
+    keys = (b"\x00\x00\x00\x00\x01a", b"\n\x03abc", b"{}", b"a\xc3\x06")
+    rows = spark.createDataFrame([(bytearray(key),) for key in keys], "k binary")
+    framed, binary, *others = (row[0] for row in rows.select(hint_of(F.col("k"))).collect())
     assert "schema registry" in framed
-    assert not other
+    assert "write a text with these as a JSON string" in binary
+    assert others == ["", ""]
 
 
 def test_bytes_that_are_no_text_stay_what_they_are(spark: SparkSession) -> None:

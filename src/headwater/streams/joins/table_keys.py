@@ -13,8 +13,11 @@ So a plain text that is a JSON string, quotes and all, is taken for one. A plain
 that it is none, and Kafka Connect writes every text in quotes.
 
 Any bytes could be a text. So that a key of another form deletes no row that is called like its
-bytes, which there never is, a plain text is valid UTF-8 without control characters, and no JSON
-object or array: such a one has other columns, or other names for them.
+bytes, which there never is, a plain text is valid UTF-8, and no JSON object or array: such a one
+has other columns, or other names for them. Nor does it have control characters, as the numbers and
+lengths of binary forms are. White space is among these, and texts have that, too; but a text does
+not begin with a tab or the end of a line, as a message of Protobuf may. Who has such a text writes
+it as JSON, and is told so.
 """
 
 import json
@@ -34,9 +37,11 @@ _STRING: Final = rf'\A"[^"\\\x00-\x1f]*+(?:{_ESCAPED}[^"\\\x00-\x1f]*+)*+"\z'
 _WORD: Final = r'\A[^\s,:"\[\]{}]+\z'
 """Whatever other JSON value is no array and no object: a number, `true` or `false`."""
 
-_CONTROL: Final = r"\p{Cc}"
-_MAYBE_OBJECT: Final = r"\A\s*\{.*\}\s*\z"
-_MAYBE_ARRAY: Final = r"\A\s*\[.*\]\s*\z"
+_CONTROL: Final = r"\A\p{Cc}|[\p{Cc}&&[^\t-\r\x85]]"
+"""What no plain text has: control characters but for white space, and none of them in front."""
+
+_MAYBE_OBJECT: Final = r"(?s)\A\s*\{.*\}\s*\z"
+_MAYBE_ARRAY: Final = r"(?s)\A\s*\[.*\]\s*\z"
 """As JSON objects and arrays begin and end; Spark itself reads no further than to the first end."""
 
 _FRAMED: Final = b"\x00"
@@ -87,7 +92,17 @@ def hint_of(key: Column) -> Column:
         ": the key begins with a byte 0, as a schema registry frames it; write keys as JSON or as "
         "plain text, with a StringConverter or a JsonConverter"
     )
-    return F.when(F.startswith(key, F.lit(_FRAMED)), F.lit(framed)).otherwise(F.lit(""))
+    binary = (
+        ": the key has control characters, as binary forms have them; write a text with these as a "
+        "JSON string"
+    )
+    text = key.cast("string")
+    has_control = F.is_valid_utf8(text) & F.rlike(text, F.lit(_CONTROL))
+    return (
+        F.when(F.startswith(key, F.lit(_FRAMED)), F.lit(framed))
+        .when(has_control, F.lit(binary))
+        .otherwise(F.lit(""))
+    )
 
 
 def _is_plain(text: Column) -> Column:
