@@ -236,7 +236,7 @@ HIDING: dict[str, Transform] = {
     "renames the operation": lambda rows: rows.withColumnRenamed("op", "operation"),
     "renames the version": lambda rows: rows.withColumnRenamed("version", "revision"),
     "casts both": lambda rows: rows.withColumns(
-        {name: F.col(name).cast("string") for name in ("op", "version")}
+        {"op": F.col("op").cast("binary"), "version": F.col("version").cast("string")}
     ),
     "sets the operation": lambda rows: rows.withColumn("op", F.lit("insert")),
     "renames the hidden column twice": lambda rows: (
