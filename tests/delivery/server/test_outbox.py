@@ -99,6 +99,33 @@ def test_a_range_that_is_not_in_memory_is_read_by_another_thread_first(
     assert send_all(outbox, theirs, 200_000) == content
 
 
+def test_a_range_is_looked_for_in_memory_by_both_ends_of_each_piece(
+    tmp_path: Path,
+    pair: tuple[socket.socket, socket.socket],
+    executor: ThreadPoolExecutor,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Pages that are missing between the two are not noticed: the loop reads them itself."""
+    piece, length = 512 * 1024, 700_000
+    content = random.Random(2).randbytes(length)
+    extent = file_of(tmp_path, content)
+    ours, theirs = pair
+    asked: list[int] = []
+
+    def is_resident(_: int, position: int) -> bool:
+        asked.append(position)
+        return True
+
+    monkeypatch.setattr(outbox_module, "_is_resident", is_resident)
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * length)
+    outbox = Outbox(ours, executor, lambda: None)
+    outbox.extend([extent(0, length)])
+    assert send_all(outbox, theirs, length) == content
+    assert asked[:2] == [0, piece - 1]
+    # What the socket did not take is looked for again.
+    assert asked[1::2] == [min(start + piece, length) - 1 for start in asked[::2]]
+
+
 def test_a_file_that_is_shorter_than_its_range_breaks_the_connection(
     tmp_path: Path, pair: tuple[socket.socket, socket.socket], executor: ThreadPoolExecutor
 ) -> None:
