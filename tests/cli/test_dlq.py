@@ -53,25 +53,35 @@ def send(bootstrap: str, topic: str, records: Iterable[tuple[bytes, list[Header]
 
 
 def read(bootstrap: str, topic: str) -> list[Read]:
-    """Read all committed records of a topic with librdkafka."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "reader",
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    count = len(consumer.list_topics(topic, WAIT_S).topics[topic].partitions)
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(count)])
+    """Read all committed records of a topic with librdkafka.
+
+    Apache Kafka answers a commit before its markers are in every partition, and until then a
+    reader meets the end of a partition early. So the ends are those of who reads everything.
+    """
+    config: dict[str, str | bool] = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "reader",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+    }
+    observer = Consumer(config | {"isolation.level": "read_uncommitted"})
+    count = len(observer.list_topics(topic, WAIT_S).topics[topic].partitions)
+    partitions = [TopicPartition(topic, number, 0) for number in range(count)]
+    ends = [observer.get_watermark_offsets(each, WAIT_S)[1] for each in partitions]
+    observer.close()
+    consumer = Consumer(config | {"isolation.level": "read_committed"})
+    consumer.assign(partitions)
     found: list[Read] = []
-    ended: set[int | None] = set()
-    while len(ended) < count:
+    waiting = set(range(count))
+    while waiting:
         message = consumer.poll(WAIT_S)
         assert message is not None
         if message.error() is not None:
-            ended.add(message.partition())
+            partition, offset = message.partition(), message.offset()
+            assert partition is not None
+            assert offset is not None
+            if offset >= ends[partition]:
+                waiting.discard(partition)
             continue
         found.append(
             Read(
