@@ -104,18 +104,15 @@ def _compared_rows(
     for contender in contenders:
         measures.prepare(contender)
         # The first load warms caches and the JVM's compiler; it does not count.
-        measures.one_record_requests(contender, arguments.seconds)
-        measures.throughput(contender, 1_000, arguments.seconds, -1)
+        for step in measures.steps(arguments.seconds / 4, -1):
+            step(contender)
     for round_no in range(arguments.rounds):
         # Who goes first changes, so that neither always has the warmer disk.
-        for contender in contenders if round_no % 2 else reversed(contenders):
-            figures = measures.one_record_requests(contender, arguments.seconds)
-            figures |= measures.over_partitions(contender, arguments.seconds)
-            for value_bytes in (100, 1_000):
-                figures |= measures.throughput(contender, value_bytes, arguments.seconds, round_no)
-                figures |= measures.through_confluent_kafka(contender, value_bytes, round_no)
-            for name, value in figures.items():
-                found[contender.name].setdefault(name, []).append(value)
+        order = contenders if round_no % 2 else contenders[::-1]
+        for step in measures.steps(arguments.seconds, round_no):
+            for contender in order:
+                for name, value in step(contender).items():
+                    found[contender.name].setdefault(name, []).append(value)
         say(f"round {round_no + 1} of {arguments.rounds}", began)
     rows = []
     for name, values in found[ours.name].items():

@@ -7,7 +7,8 @@ figures by name; it does not know which broker it has.
 import socket
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from benchmarks.broker import load
 from benchmarks.broker.brokers import (
@@ -26,9 +27,11 @@ PARTITION_COUNTS = [1, 10, 100, 1_000]
 _BATCH_BYTES = 256 * 1024
 _THROUGHPUT_PARTITIONS = 4
 _SMALL_RECORD_BYTES = 100
+_READINGS = 9
 _MODES = {"durable": True, "page cache": False}
 
 Figures = dict[str, float]
+Step = Callable[[Contender], Figures]
 
 
 def address(contender: Contender) -> tuple[str, int]:
@@ -53,75 +56,92 @@ def _requests_topic(mode: str) -> str:
     return f"requests-{mode.replace(' ', '-')}"
 
 
-def one_record_requests(contender: Contender, seconds: float) -> Figures:
-    """Requests of one record each, per mode, connections and requests in flight."""
-    figures: Figures = {}
-    batch = load.batch_of(1, _SMALL_RECORD_BYTES)
-    for mode in _MODES:
-        for connections, in_flight in LOADS:
-            frames = [
-                [load.produce_frame(_requests_topic(mode), index % 4, batch)]
-                for index in range(connections)
-            ]
-            result = load.run_produce(
-                address(contender), frames, in_flight=in_flight, seconds=seconds
+def steps(seconds: float, round_no: int) -> list[Step]:
+    """List what one round measures, in steps of a second or two.
+
+    Two brokers take each step in turn, because a machine changes more in a minute than in a second.
+    """
+    listed: list[Step] = [
+        partial(one_record_requests, mode=mode, load_of=load_of, seconds=seconds)
+        for mode in _MODES
+        for load_of in LOADS
+    ]
+    listed += [partial(over_partitions, count=count, seconds=seconds) for count in PARTITION_COUNTS]
+    for value_bytes in (100, 1_000):
+        listed += [
+            partial(
+                throughput, value_bytes=value_bytes, mode=mode, seconds=seconds, round_no=round_no
             )
-            name = f"1-record requests, {mode}, {connections}x{in_flight}"
-            figures[f"{name}: requests/s"] = result.requests_per_s
-            figures[f"{name}: p50 ms"] = result.p50_ms
-            figures[f"{name}: p99 ms"] = result.p99_ms
-            figures["generator busy, requests"] = max(
-                result.generator_busy, figures.get("generator busy, requests", 0.0)
-            )
-    return figures
+            for mode in _MODES
+        ]
+        listed.append(partial(through_confluent_kafka, value_bytes=value_bytes, round_no=round_no))
+    return listed
 
 
-def over_partitions(contender: Contender, seconds: float) -> Figures:
-    """The same requests, 16x5, spread over more and more partitions."""
-    figures: Figures = {}
+def one_record_requests(
+    contender: Contender, *, mode: str, load_of: tuple[int, int], seconds: float
+) -> Figures:
+    """Requests of one record each: how many connections, and how many in flight on each."""
+    connections, in_flight = load_of
     batch = load.batch_of(1, _SMALL_RECORD_BYTES)
-    for count in PARTITION_COUNTS:
-        frames: list[list[bytes]] = [[] for _ in range(16)]
-        for partition in range(max(count, 16)):
-            frame = load.produce_frame(f"partitions-{count}", partition % count, batch)
-            frames[partition % 16].append(frame)
-        result = load.run_produce(address(contender), frames, in_flight=5, seconds=seconds)
-        figures[f"1-record requests, durable, 16x5, {count} partitions: requests/s"] = (
-            result.requests_per_s
-        )
-    return figures
+    frames = [
+        [load.produce_frame(_requests_topic(mode), index % 4, batch)]
+        for index in range(connections)
+    ]
+    result = load.run_produce(address(contender), frames, in_flight=in_flight, seconds=seconds)
+    name = f"1-record requests, {mode}, {connections}x{in_flight}"
+    return {
+        f"{name}: requests/s": result.requests_per_s,
+        f"{name}: p50 ms": result.p50_ms,
+        f"{name}: p99 ms": result.p99_ms,
+        "generator busy, requests": result.generator_busy,
+    }
 
 
-def throughput(contender: Contender, value_bytes: int, seconds: float, round_no: int) -> Figures:
+def over_partitions(contender: Contender, *, count: int, seconds: float) -> Figures:
+    """The same requests, 16x5, spread over some number of partitions."""
+    batch = load.batch_of(1, _SMALL_RECORD_BYTES)
+    frames: list[list[bytes]] = [[] for _ in range(16)]
+    for partition in range(max(count, 16)):
+        frame = load.produce_frame(f"partitions-{count}", partition % count, batch)
+        frames[partition % 16].append(frame)
+    result = load.run_produce(address(contender), frames, in_flight=5, seconds=seconds)
+    name = f"1-record requests, durable, 16x5, {count} partitions: requests/s"
+    return {name: result.requests_per_s}
+
+
+def throughput(
+    contender: Contender, *, value_bytes: int, mode: str, seconds: float, round_no: int
+) -> Figures:
     """Large batches in, then all of it out; CPU of the broker per GB moved."""
-    figures: Figures = {}
     records = _BATCH_BYTES // (value_bytes + 10)
     batches = [load.batch_of(records, value_bytes, seed) for seed in range(2)]
-    for mode, durable in _MODES.items():
-        topic = f"throughput-{value_bytes}-{mode.replace(' ', '-')}-{round_no}"
-        create_topic(contender.port, topic, _THROUGHPUT_PARTITIONS, durable=durable)
-        frames = [
-            [load.produce_frame(topic, partition, batch) for batch in batches]
-            for partition in range(_THROUGHPUT_PARTITIONS)
-        ]
-        what = f"{value_bytes} B records, {mode}"
-        cpu = cpu_seconds(contender.pid)
-        result = load.run_produce(address(contender), frames, in_flight=2, seconds=seconds)
-        produce_cpu = cpu_seconds(contender.pid) - cpu
-        ends = end_offsets(contender.port, topic, _THROUGHPUT_PARTITIONS)
-        moved_gb = sum(ends) / records * len(batches[0]) / 1e9
-        cpu = cpu_seconds(contender.pid)
-        fetch_bytes_per_s, fetch_busy = load.run_fetch(address(contender), topic, ends)
-        fetch_cpu = cpu_seconds(contender.pid) - cpu
-        figures[f"produce {what}: MB/s"] = result.bytes_per_s / 1e6
-        figures[f"fetch {what}: MB/s"] = fetch_bytes_per_s / 1e6
-        figures[f"produce {what}: CPU s/GB"] = produce_cpu / moved_gb
-        figures[f"fetch {what}: CPU s/GB"] = max(fetch_cpu, 0.01) / moved_gb
-        figures["generator busy, produce"] = result.generator_busy
-        figures["generator busy, fetch"] = fetch_busy
-        _compare_contents(contender, topic, batches)
-        delete_topic(contender.port, topic)
-    return figures
+    topic = f"throughput-{value_bytes}-{mode.replace(' ', '-')}-{round_no}"
+    create_topic(contender.port, topic, _THROUGHPUT_PARTITIONS, durable=_MODES[mode])
+    frames = [
+        [load.produce_frame(topic, partition, batch) for batch in batches]
+        for partition in range(_THROUGHPUT_PARTITIONS)
+    ]
+    what = f"{value_bytes} B records, {mode}"
+    cpu = cpu_seconds(contender.pid)
+    result = load.run_produce(address(contender), frames, in_flight=2, seconds=seconds)
+    produce_cpu = cpu_seconds(contender.pid) - cpu
+    ends = end_offsets(contender.port, topic, _THROUGHPUT_PARTITIONS)
+    moved_gb = sum(ends) / records * len(batches[0]) / 1e9
+    cpu = cpu_seconds(contender.pid)
+    # One reading takes a tenth of a second, and two in a row differ by half.
+    readings = [load.run_fetch(address(contender), topic, ends) for _ in range(_READINGS)]
+    fetch_cpu = cpu_seconds(contender.pid) - cpu
+    _compare_contents(contender, topic, batches)
+    delete_topic(contender.port, topic)
+    return {
+        f"produce {what}: MB/s": result.bytes_per_s / 1e6,
+        f"fetch {what}: MB/s": statistics.median(rate for rate, _ in readings) / 1e6,
+        f"produce {what}: CPU s/GB": produce_cpu / moved_gb,
+        f"fetch {what}: CPU s/GB": max(fetch_cpu, 0.01) / moved_gb / _READINGS,
+        "generator busy, produce": result.generator_busy,
+        "generator busy, fetch": max(busy for _, busy in readings),
+    }
 
 
 def _compare_contents(contender: Contender, topic: str, sent: Sequence[bytearray]) -> None:
@@ -173,7 +193,7 @@ def _stop_reading(contender: Contender, topic: str) -> socket.socket:
     return sock
 
 
-def through_confluent_kafka(contender: Contender, value_bytes: int, round_no: int) -> Figures:
+def through_confluent_kafka(contender: Contender, *, value_bytes: int, round_no: int) -> Figures:
     """The same with an ordinary client, whose own cost is part of the figure."""
     from confluent_kafka import Consumer, Producer, TopicPartition  # noqa: PLC0415
 
