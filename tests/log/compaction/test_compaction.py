@@ -118,6 +118,49 @@ def test_a_lack_of_descriptors_puts_compaction_off(lasts: int) -> None:
     assert bool(put_off) == (lasts > 1), "an idle file is closed for the second try"
 
 
+def test_files_of_an_interrupted_pass_do_not_undo_a_later_one() -> None:
+    """Descriptors run out after one swap of a pass; the next pass groups the segments anew."""
+    house = House()
+    store = house.open()
+    # Twelve batches have an entry in an index: two segments of eight are not merged.
+    indexes = {"index.interval.bytes": "100", "segment.index.bytes": "100"}
+    store.create_topics([("t", 1, {**CONFIGS, **indexes})])
+    log = store.topics["t"].partitions[0]
+    for segment in ("", "a", "b", "c", ""):
+        for number in range(8):
+            key = f"{segment}{number}" if segment and number else "superseded"
+            append_pairs(log, [(key.encode(), bytes(100))])
+        roll(log)
+    kept = {key for _, key, _ in pairs(log)}
+
+    def refuse(path: str) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+
+    first = next_job(house, store)
+    cleaned = run(house.disk, first)
+    steps = store.compaction.put_in_place(first, cleaned, house.clock.now_ms())
+    next(steps)
+    house.disk.on_open = refuse
+    assert list(steps) == []
+    house.disk.on_open = lambda _: None
+    assert names(house, log, ".log.cleaned"), "they could not be removed"
+
+    house.clock.advance(BACKOFF_MS)
+    second = next_job(house, store)
+    crashed: list[MemoryDisk] = []
+    house.disk.after_operation = lambda _: crashed.extend(
+        [house.disk.after_power_cut(0, keep="nothing"), house.disk.after_kill()]
+    )
+    again = run(house.disk, second)
+    finish(house, store, second, again)
+    house.disk.after_operation = None
+    assert again.segments[0].replaces != cleaned.segments[0].replaces
+    assert len(crashed) > 100
+    for disk in crashed:
+        house.disk = disk
+        assert {key for _, key, _ in pairs(house.open().topics["t"].partitions[0])} == kept
+
+
 def test_progress_is_recorded_as_kafka_does(house: House, store: LogStore) -> None:
     log = fill(store)
     finish(house, store, next_job(house, store))

@@ -121,6 +121,9 @@ class Compaction:
     def _plan(self, log: PartitionLog, now_ms: int) -> Job | None:
         key = (log.topic, log.partition)
         try:
+            # A start takes any .cleaned file for a sign that the swaps above it are incomplete, so
+            # none may be left of an earlier pass. The first swap makes the removal durable.
+            remove_cleaned(self._disk, log.directory)
             # Gaps between offsets are believed below the recovery point alone.
             recovery_point = self._upkeep.checkpoint_log(log)
             stable_offset = min(recovery_point, log.last_stable_offset)
