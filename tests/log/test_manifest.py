@@ -370,6 +370,21 @@ class TestVersions:
         assert found.image.broker_configs == {"a.new": "1"}
         assert found.image.next_producer_id == 1000
 
+    def test_a_start_leaves_no_entry_of_an_older_format(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        disk = MemoryDisk()
+        old = open_manifest(disk)
+        old.record(manifest.started(0))
+        monkeypatch.setattr(manifest, "_UPGRADES", {manifest.VERSION: dict})
+        monkeypatch.setattr(manifest, "VERSION", manifest.VERSION + 1)
+        open_manifest(disk).record(manifest.started(1))
+        monkeypatch.setattr(manifest, "_UPGRADES", {manifest.VERSION: dict})
+        monkeypatch.setattr(manifest, "VERSION", manifest.VERSION + 1)
+        found = open_manifest(disk)
+
+        assert found.image.node_epoch == 1
+
     def test_the_format_of_version_2(self) -> None:
         """Bytes as version 2 was written; they must be readable as long as 2 is N or N-1."""
         image = (

@@ -328,6 +328,7 @@ class Manifest:
         self._number = 0
         self._image_bytes = 0
         self._is_folded = False
+        self._has_older_format = False
         self.failed = False
         if not disk.exists(path):
             cluster_id, directory_id = random_uuid(chance), random_uuid(chance)
@@ -360,7 +361,9 @@ class Manifest:
         self._append(_encode(number, change))
         self._number = number
         _apply(self.image, change)
-        if self._file.size() - self._image_bytes > max(_FOLD_AT_LEAST_BYTES, self._image_bytes):
+        added = self._file.size() - self._image_bytes
+        # Entries of an older format would be unreadable to the next release but one.
+        if self._has_older_format or added > max(_FOLD_AT_LEAST_BYTES, self._image_bytes):
             self._fold()
 
     @property
@@ -409,6 +412,7 @@ class Manifest:
             raise StorageError(f"cannot replace {self._path}: {error}", hint=_BROKEN) from error
         self._number = number
         self._image_bytes = len(entry)
+        self._has_older_format = False
         self._is_folded = True
         with contextlib.suppress(StorageError):
             self._open_folded()
@@ -471,7 +475,10 @@ class Manifest:
             decoded = dict(json.loads(payload))
         except (ValueError, TypeError) as error:
             raise self._damaged(position, repr(error)) from error
-        return decoded if version == VERSION else _UPGRADES[version](decoded)
+        if version == VERSION:
+            return decoded
+        self._has_older_format = True
+        return _UPGRADES[version](decoded)
 
     def _damaged(self, position: int, reason: str) -> ManifestDamagedError:
         return ManifestDamagedError(
