@@ -75,6 +75,26 @@ def test_a_version_dated_ahead_does_not_end_the_waiting_for_others(
     assert given.standing("id", "price") == Counter([(0, 6.5)])
 
 
+def test_the_delay_of_a_table_that_is_awake_counts_once(
+    spark: SparkSession, near: Broker, tmp_path: Path
+) -> None:
+    ordered, priced = near.topic("orders"), near.topic("prices")
+    table = prices(spark, near, priced, delay="10 minutes")
+    joined = orders(spark, near, ordered).transform(
+        hf.join_asof(table, on="product", time="at", how="left", buckets=BUCKETS)
+    )
+    given = Changes(joined, tmp_path)
+    send(near, priced, [price(7, 5.0, iso(0))], at_us=0)
+    send(near, ordered, [order(0, 7, MINUTE)], at_us=MINUTE)
+    due = Counter([(0, 5.0)])
+    for number, (minute, expected) in enumerate([(9, Counter()), (13, due)], start=1):
+        us = minute * MINUTE
+        send(near, priced, [price(8, 1.0, iso(us))], at_us=us)
+        send(near, ordered, [order(number, 8, us)], at_us=us)
+        given.run()
+        assert given.standing("id", "price") == expected
+
+
 class Live:
     """A query that goes on, and the rows that it has given so far."""
 

@@ -21,7 +21,7 @@ from headwater.streams.time.report import Reporter
 from tests.streams.brokers import Broker
 
 WITHIN_S = 120
-COLUMNS = "bucket int, clock string, watermark long, idle boolean"
+COLUMNS = "bucket int, clock string, watermark long, idle boolean, hold long"
 _Batches = Iterator[pa.RecordBatch]
 
 

@@ -146,10 +146,12 @@ def test_an_operator_gives_its_rows_the_clock_of_its_inputs(spark: SparkSession)
     ten = watermark("at", "10 seconds")
     one, two = source(spark, "one").transform(ten), source(spark, "two").transform(ten)
     given = reattach(one.select(HIDDEN), clock_of(one), 5)
-    assert given.schema[HIDDEN].metadata == {CLOCK: clock_of(one).names[0], HOLD: 5}
-    assert clock_of(reattach(given, clock_of(given), 7)) == Clock(clock_of(one).names, 12)
-    joined = merged([clock_of(given), clock_of(two)])
-    assert joined == Clock((*clock_of(one).names, *clock_of(two).names), 5)
+    (first,), (second,) = clock_of(one).names, clock_of(two).names
+    assert given.schema[HIDDEN].metadata == {CLOCK: first, HOLD: "5"}
+    assert clock_of(reattach(given, clock_of(given), 7)) == Clock((first,), (12,))
+    joined = merged([clock_of(given), clock_of(two), clock_of(one)])
+    assert joined == Clock((first, second), (5, 0))
+    assert clock_of(reattach(given, joined, 7)) == Clock((first, second), (12, 7))
     frame = clock_frame(joined, [1, 2, 3])
     assert frame.isStreaming
     assert frame.dtypes == [
@@ -157,6 +159,7 @@ def test_an_operator_gives_its_rows_the_clock_of_its_inputs(spark: SparkSession)
         ("clock", "string"),
         ("watermark", "bigint"),
         ("idle", "boolean"),
+        ("hold", "bigint"),
     ]
     with pytest.raises(WatermarkError, match="several clocks"):
         reporter_of(joined)

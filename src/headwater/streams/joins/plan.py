@@ -40,7 +40,7 @@ from headwater.streams.kernel.operator import VERSION, value_name
 from headwater.streams.kernel.plan import Prepared, apply, new_counts
 from headwater.streams.kernel.ways import OP
 from headwater.streams.kernel.whole import check_alike
-from headwater.streams.time.clocks import HIDDEN, Clock, clock_of, delay_us_of, reattach
+from headwater.streams.time.clocks import HIDDEN, clock_of, delays_us_of, reattach
 from headwater.streams.time.durations import Duration
 from headwater.streams.windows.late import Late, check_late, check_time, late_records, time_us
 from headwater.streams.windows.lateness import Drop
@@ -409,16 +409,16 @@ def _without_clock(table: Prepared, events: Prepared) -> Prepared:
 
 
 def _held_for(events: Prepared, table: Prepared) -> Prepared:
-    """Hold events back by the delay of the table, too.
+    """Hold the watermark of the events back by the delay of the table, too.
 
-    A table that is idle says nothing of time, and the events alone decide. All that it has was read
-    by then, but a version that is written so much after it begins to hold is not there yet.
+    While the table is idle, the events alone decide. All that it has was read by then, but a
+    version that is written so much after its time is not there yet. The watermark of the table
+    has its own delay in it already.
     """
     assert events.clock is not None
     assert table.clock is not None
-    delays = [delay_us_of(Clock((name,))) for name in events.clock.names]
-    more_us = max(0, delay_us_of(table.clock) - min(delays))
-    return events._replace(clock=Clock(events.clock.names, events.clock.hold_us + more_us))
+    more_us = max(0, max(delays_us_of(table.clock)) - min(delays_us_of(events.clock)))
+    return events._replace(clock=events.clock.held_back(more_us))
 
 
 def _value_names(both: tuple[Side, Side]) -> list[str]:

@@ -294,7 +294,7 @@ def _told(clock: Clock, buckets: int) -> DataFrame:
         "clock",
         "watermark",
         "idle",
-        F.lit(clock.hold_us).cast("long").alias("hold"),
+        "hold",
     )
 
 

@@ -73,15 +73,20 @@ class Clock:
 
     Attributes:
         names: Those of the time readers.
-        hold_us: By how much rows may be older than the watermark, beside lateness.
+        holds_us: For each time reader, by how much rows may be older than the watermark that it
+            reports, beside lateness.
     """
 
     names: tuple[str, ...]
-    hold_us: int = 0
+    holds_us: tuple[int, ...]
+
+    def held_back(self, more_us: int) -> "Clock":
+        """Return the clock of rows that may be older by so much more."""
+        return Clock(self.names, tuple(hold_us + more_us for hold_us in self.holds_us))
 
     def metadata(self) -> dict[str, object]:
         """Return what a column's metadata says of the clock."""
-        return {CLOCK: ",".join(self.names), HOLD: self.hold_us}
+        return {CLOCK: ",".join(self.names), HOLD: ",".join(map(str, self.holds_us))}
 
 
 class _Kept(NamedTuple):
@@ -103,7 +108,7 @@ def make_clock(rows: DataFrame, spec: ClockSpec) -> Clock:
     with _lock:
         for known in _kept.values():
             if known.spec == spec and known.plan == plan and _is_of_session(known, rows):
-                return Clock((known.name,))
+                return Clock((known.name,), (0,))
         digest = hashlib.blake2b(plan.encode(), digest_size=_DIGEST_BYTES).hexdigest()
         reports = f"{spec.column}/{spec.future}/{_DIGEST}{digest}"
         options = time_reader_options(
@@ -118,7 +123,7 @@ def make_clock(rows: DataFrame, spec: ClockSpec) -> Clock:
         frame = rows.sparkSession.readStream.format("headwater").options(**options).load()
         name = f"clock.{len(_kept) + 1}"
         _kept[name] = _Kept(name, spec, plan, reports, options, frame)
-    return Clock((name,))
+    return Clock((name,), (0,))
 
 
 def _is_of_session(known: _Kept, rows: DataFrame) -> bool:
@@ -155,12 +160,13 @@ def clock_of(rows: DataFrame) -> Clock:
     check_hidden(rows)
     metadata = rows.schema[HIDDEN].metadata
     names = _names(metadata)
-    if not all(name in _kept for name in names):
+    holds_us = str(metadata.get(HOLD, "")).split(",")
+    if len(holds_us) != len(names) or not all(name in _kept for name in names):
         raise WatermarkMissingError(
             f"{HIDDEN} does not say any more which watermark it belongs to",
             hint="put hf.watermark behind functions that make rows anew, as mapInArrow",
         )
-    clock = Clock(names, int(metadata.get(HOLD, 0)))
+    clock = Clock(names, tuple(map(int, holds_us)))
     _check_whole(rows, clock)
     return clock
 
@@ -206,20 +212,30 @@ def merged(clocks: Sequence[Clock]) -> Clock:
     The time readers are in the order of the inputs, which is the same in every process: Spark finds
     what its checkpoint has of each by their order.
     """
-    names = tuple(dict.fromkeys(name for clock in clocks for name in clock.names))
-    return Clock(names, max(clock.hold_us for clock in clocks))
+    holds_us: dict[str, int] = {}
+    for clock in clocks:
+        for name, hold_us in zip(clock.names, clock.holds_us, strict=True):
+            holds_us[name] = max(hold_us, holds_us.get(name, hold_us))
+    return Clock(tuple(holds_us), tuple(holds_us.values()))
 
 
 def clock_frame(clock: Clock, buckets: Sequence[int]) -> DataFrame:
     """Return what the time readers of a clock say, once for each bucket.
 
-    The columns are `bucket int, clock string, watermark long, idle boolean`. Whoever asks, a clock
-    has one time reader in a query: all operators are told the same.
+    The columns are `bucket int, clock string, watermark long, idle boolean, hold long`. Whoever
+    asks, a clock has one time reader in a query: all operators are told the same, and each holds
+    the watermark back by its own.
     """
     wanted = F.array(*(F.lit(bucket) for bucket in buckets))
     frames = [
-        _kept[name].frame.select(F.explode(wanted).alias("bucket"), "clock", "watermark", "idle")
-        for name in clock.names
+        _kept[name].frame.select(
+            F.explode(wanted).alias("bucket"),
+            "clock",
+            "watermark",
+            "idle",
+            F.lit(hold_us).cast("long").alias("hold"),
+        )
+        for name, hold_us in zip(clock.names, clock.holds_us, strict=True)
     ]
     return functools.reduce(DataFrame.union, frames)
 
@@ -229,9 +245,9 @@ def columns_of(clock: Clock) -> str:
     return ", ".join(dict.fromkeys(_kept[name].spec.column for name in clock.names))
 
 
-def delay_us_of(clock: Clock) -> int:
-    """Return by how much events may come out of order, by the most patient of the clocks."""
-    return max(_kept[name].spec.delay_us for name in clock.names)
+def delays_us_of(clock: Clock) -> list[int]:
+    """Return by how much events may come out of order, by each of the time readers."""
+    return [_kept[name].spec.delay_us for name in clock.names]
 
 
 def reporter_of(clock: Clock) -> Reporter:
@@ -260,5 +276,5 @@ def reattach(rows: DataFrame, clock: Clock, hold_us: int) -> DataFrame:
         clock: The clock of the operator's inputs.
         hold_us: By how much the operator's rows may be older than its watermark.
     """
-    held = Clock(clock.names, clock.hold_us + hold_us)
-    return rows.withColumn(HIDDEN, F.col(HIDDEN).alias(HIDDEN, metadata=held.metadata()))
+    metadata = clock.held_back(hold_us).metadata()
+    return rows.withColumn(HIDDEN, F.col(HIDDEN).alias(HIDDEN, metadata=metadata))

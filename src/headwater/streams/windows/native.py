@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater.streams.time.clocks import HIDDEN, clock_of, delay_us_of
+from headwater.streams.time.clocks import HIDDEN, clock_of, delays_us_of
 from headwater.streams.windows.asked import Asked, Session, Sliding
 from headwater.streams.windows.errors import WindowSettingError
 from headwater.streams.windows.late import Late
@@ -51,7 +51,7 @@ def native_window(
             "Spark drops what it calls late, and can do nothing else with it",
             hint='leave late=... or engine="spark" out',
         )
-    delay = f"{delay_us_of(clock_of(rows))} microseconds"
+    delay = f"{max(delays_us_of(clock_of(rows)))} microseconds"
     timed = rows.withWatermark(time, delay).drop(HIDDEN)
     results = [_result(measure).alias(name) for name, measure in measures.items()]
     named = [column.alias(name) for name, column in keys.items()]
