@@ -59,6 +59,7 @@ _WITHOUT_EFFECT = (
     "kafkaConsumer.pollTimeoutMs",
 )
 _BOOTSTRAP = "kafka.bootstrap.servers"
+_BOOTSTRAP_NAMES = frozenset({_BOOTSTRAP, "bootstrap"})
 
 
 class Kind(Enum):
@@ -260,6 +261,11 @@ def bootstrap_of(given: Mapping[str, str], environment: Mapping[str, str] | None
     """Return the brokers' address: an option, else HEADWATER_BOOTSTRAP, else this machine's."""
     texts = {name.lower(): value for name, value in given.items()}
     return _bootstrap_of(texts, os.environ if environment is None else environment)
+
+
+def names_bootstrap(given: Mapping[str, str]) -> bool:
+    """Tell whether options name brokers."""
+    return not _BOOTSTRAP_NAMES.isdisjoint(name.lower() for name in given)
 
 
 def refuse_unknown(given: Mapping[str, str], known: tuple[str, ...], what: str) -> None:
@@ -465,7 +471,7 @@ def _read_committed(texts: Mapping[str, str], client: ClientOptions) -> bool:
 
 
 def _bootstrap_of(texts: Mapping[str, str], environment: Mapping[str, str]) -> str:
-    given = {texts[name] for name in (_BOOTSTRAP, "bootstrap") if name in texts}
+    given = {texts[name] for name in _BOOTSTRAP_NAMES if name in texts}
     if len(given) > 1:
         raise OptionError(
             f"{_BOOTSTRAP} and bootstrap name different brokers", hint="give one of them"

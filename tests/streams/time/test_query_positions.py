@@ -198,6 +198,28 @@ def test_topics_of_two_clusters_may_have_one_name(client: PositionsClient) -> No
     again.close()
 
 
+def test_a_source_that_names_no_brokers_is_found_after_the_environment_has_changed(
+    client: PositionsClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named, default = {"bootstrap": ELSEWHERE, "subscribe": "b"}, {"subscribe": "a"}
+    sources: list[Source] = [
+        (HERE, clock("c1")),
+        (default, {"a": {"0": 9}}),
+        (named, {"b": {"0": 4}}),
+        (named | default, {"a": {"0": 5}}),
+    ]
+    serve_positions(session(one=sources))
+    asker = PositionsClient(client.address, HERE, [read_of(default, read_committed=False)])
+    for brokers in (HERE, ELSEWHERE, "third:9092"):
+        monkeypatch.setenv("HEADWATER_BOOTSTRAP", brokers)
+        assert asker.ask("c1").positions == {("a", 0): 9}
+    asker.close()
+    there = PositionsClient(client.address, ELSEWHERE, [read_of(default, read_committed=False)])
+    monkeypatch.setenv("HEADWATER_BOOTSTRAP", HERE)
+    assert there.ask("c1").positions == {("a", 0): 5}, "it names its brokers"
+    there.close()
+
+
 def test_of_each_clock_it_is_told_which_one_the_query_has_there(client: PositionsClient) -> None:
     reads = [
         Read(choice, read_committed=True, bounded=False, held=False)

@@ -30,7 +30,7 @@ from multiprocessing.util import Finalize
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headwater.streams.errors import OptionError
-from headwater.streams.options import bootstrap_of, is_time_role
+from headwater.streams.options import bootstrap_of, is_time_role, names_bootstrap
 from headwater.streams.time.errors import QueryUnknownError
 from headwater.streams.time.fold import Place
 from headwater.streams.time.reader_options import (
@@ -77,12 +77,14 @@ class Stand(NamedTuple):
             tell.
         reads: What its sources read then, else what it reads itself, as `read_as_json` has it; None
             where Spark does not tell.
+        is_default: Whether it names no brokers; `bootstrap` is where the environment points now.
     """
 
     bootstrap: str | None
     offset: str
     name: str | None = None
     reads: Sequence[Mapping[str, Any]] | None = None
+    is_default: bool = False
 
     def is_among(self, reads: Iterable[Read]) -> bool:
         """Tell whether it is a source that reads one of these."""
@@ -113,21 +115,29 @@ def positions_in(
 
     Another cluster may have a topic of the same name, which says nothing about this one's. Where
     two of the clock's sources read one partition, what both have read counts; so it does for any
-    two that cannot be told apart.
+    two that cannot be told apart. A source that names no brokers counts also where the environment
+    names others since the clock was made, if without it the clock would have no sources.
 
     Args:
         stands: Where all sources of the query stand.
         bootstrap: The clock's brokers.
         reads: What the clock's sources read.
     """
-    here = [stand for stand in stands if stand.bootstrap in {None, bootstrap}]
-    if reads and all(any(stand.is_among([read]) for stand in here) for read in reads):
+    everywhere = list(stands)
+    here = [stand for stand in everywhere if stand.bootstrap in {None, bootstrap}]
+    if not _are_all_read(reads, here):
+        here = [stand for stand in everywhere if stand.is_default or stand in here]
+    if reads and _are_all_read(reads, here):
         here = [stand for stand in here if stand.reads is None or stand.is_among(reads)]
     found: dict[Place, int] = {}
     for stand in here:
         for place, offset in _positions(_maybe_object(stand.offset)):
             found[place] = min(offset, found.get(place, offset))
     return found
+
+
+def _are_all_read(reads: Sequence[Read], stands: Sequence[Stand]) -> bool:
+    return all(any(stand.is_among([read]) for stand in stands) for read in reads)
 
 
 def _positions(said: dict[str, Any]) -> Iterable[tuple[Place, int]]:
@@ -226,7 +236,7 @@ class _Query(NamedTuple):
 def _stand(offset: str, options: Mapping[str, str] | None) -> Stand:
     if options is None:
         return Stand(None, offset)
-    stand = Stand(bootstrap_of(options), offset)
+    stand = Stand(bootstrap_of(options), offset, is_default=not names_bootstrap(options))
     with contextlib.suppress(OptionError):
         if is_time_role(options):
             told = read_time_options(options)
