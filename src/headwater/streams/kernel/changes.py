@@ -28,6 +28,8 @@ RETRACT: Final = "retract"
 UPSERT: Final = "upsert"
 DELETE: Final = "delete"
 
+_SUBSET: Final = "na.fill and na.replace change it unless subset= names other columns"
+
 _KEY_PARTS: Final = "headwater.keys"
 """What metadata says of a column of the primary key: how many there are."""
 
@@ -101,7 +103,7 @@ def _is_table(frame: DataFrame, found: Sequence[Way]) -> bool:
     if not all(OP in way.kept(OP) for way in found):
         raise RetractionError(
             f"the column {OP!r} of a table was made anew, which says what is deleted",
-            hint=f'keep it as it is; to take every change for an event: drop("{OP}")',
+            hint=f'keep it as it is ({_SUBSET}); to take every change for an event: drop("{OP}")',
         )
     return True
 
@@ -126,8 +128,8 @@ def _check_kept(frame: DataFrame, name: str, changes: Sequence[Way]) -> None:
         return
     raise RetractionError(
         f"these rows may be taken back, but their column {name!r} was dropped or made anew",
-        hint=f"keep {name!r} as it is up to here; to take every change for an event, write the "
-        "rows to a topic and read that",
+        hint=f"keep {name!r} as it is up to here ({_SUBSET}); to take every change for an event, "
+        "write the rows to a topic and read that",
     )
 
 
