@@ -183,8 +183,8 @@ def join_latest(
     Raises:
         JoinOptionError: There is no such kind of join.
         JoinColumnError: From the function: the columns do not fit.
-        RetractionError: From the function: what changes are joined by is not the same when a row is
-            taken back. From the query: changes have several rows for what is joined by.
+        RetractionError: From the function: the join key of changes is computed from something that
+            differs when a row is taken back. From the query: changes have several rows for one key.
     """
     with hints_shown():
         how = _kind(how, _STREAM_TABLE)
@@ -307,8 +307,8 @@ def join_tables(
     Raises:
         JoinOptionError: There is no such kind of join.
         JoinColumnError: From the function: the columns do not fit, or no primary key is known.
-        RetractionError: From the function: rows may be taken back, and what they are joined by, or
-            what tells them apart, is not the same then.
+        RetractionError: From the function: rows may be taken back, and their join key or primary
+            key is computed from something that differs by then.
     """
     with hints_shown():
         how = _kind(how)

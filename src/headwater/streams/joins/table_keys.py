@@ -16,8 +16,8 @@ Any bytes could be a text. So that a key of another form deletes no row that is 
 bytes, which there never is, a plain text is valid UTF-8, and no JSON object or array: such a one
 has other columns, or other names for them. Nor does it have control characters, as the numbers and
 lengths of binary forms are. White space is among these, and texts have that, too; but a text does
-not begin with a tab or the end of a line, as a message of Protobuf may. Who has such a text writes
-it as JSON, and is told so.
+not begin with a tab or the end of a line, as a message of Protobuf may. Such a text has to be
+written as JSON; the error says so.
 """
 
 import json

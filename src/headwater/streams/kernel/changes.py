@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from headwater.streams.kernel.errors import RetractionError, retracted
 from headwater.streams.kernel.operator import VERSION, WEIGHT
-from headwater.streams.kernel.ways import IS_TABLE, OP, RETRACTS, Origin, Way, ways
+from headwater.streams.kernel.ways import IS_TABLE, OP, RETRACTS, Origin, Way, listed, ways
 from headwater.streams.kernel.whole import KEY_PART, check_whole
 from headwater.streams.time.clocks import FAULT, HIDDEN, hidden_names
 
@@ -205,8 +205,7 @@ def primary_key(frame: DataFrame) -> tuple[str, ...] | None:
     if not wanted or len(parts) < wanted:
         for way in found:
             key = way.said(KEY_PART)
-            columns = (*way.steps, way.begin)[0].output()
-            for column in map(columns.apply, range(columns.size())):
+            for column in listed((*way.steps, way.begin)[0].output()):
                 said = key.get(column.exprId().id())
                 if said is not None:
                     wanted = int(said.getLong(_KEY_PARTS))

@@ -96,14 +96,14 @@ class Way(NamedTuple):
         Returns:
             The metadata, by the ids that the columns have there, as far as they are passed on.
         """
-        begun = _listed(self.begin.output())
+        begun = listed(self.begin.output())
         found = {_id(each): each.metadata() for each in begun if each.metadata().contains(what)}
         for before, step in itertools.pairwise((self.begin, *reversed(self.steps[above:]))):
             name, pairs = step.nodeName(), []
             if found and name == "Project":
-                pairs = [(each, _maybe_passed_on(each)) for each in _listed(step.projectList())]
+                pairs = [(each, _maybe_passed_on(each)) for each in listed(step.projectList())]
             elif found and name in {"Union", _REFERENCE}:
-                pairs = list(zip(_listed(step.output()), _listed(before.output()), strict=True))
+                pairs = list(zip(listed(step.output()), listed(before.output()), strict=True))
             for given, taken in pairs:
                 if taken is not None and _id(taken) in found:
                     found[_id(given)] = found[_id(taken)]
@@ -118,7 +118,7 @@ class Way(NamedTuple):
         """
         columns = (*self.steps, self.begin)[above].output()
         found = []
-        for column in map(columns.apply, range(columns.size())):
+        for column in listed(columns):
             if column.name() == name or _is_noted(column):
                 of, by = self.made(column, above=above)
                 if of == {name} and not by:
@@ -138,7 +138,7 @@ def ways(frame: DataFrame) -> list[Way]:
         node, steps = waiting.pop()
         name = node.nodeName()
         if name == "WithCTE":
-            named |= {each.id(): each for each in _listed(node.cteDefs())}
+            named |= {each.id(): each for each in listed(node.cteDefs())}
             waiting.append((node.plan(), steps))
             continue
         if name == _REFERENCE and node.cteId() in named:
@@ -148,7 +148,7 @@ def ways(frame: DataFrame) -> list[Way]:
         if origin is not None:
             found.append(Way(origin, steps, node))
             continue
-        waiting += [(child, (*steps, node)) for child in _listed(node.children())]
+        waiting += [(child, (*steps, node)) for child in listed(node.children())]
     return found
 
 
@@ -165,8 +165,7 @@ def is_steady(frame: DataFrame, expression: Any) -> bool:  # noqa: ANN401 - an o
 
 def references(expression: Any) -> Iterator[Any]:  # noqa: ANN401 - an object of the JVM
     """Return the columns that an expression goes by."""
-    named = expression.references().toSeq()
-    return map(named.apply, range(named.size()))
+    return iter(listed(expression.references().toSeq()))
 
 
 def _maybe_origin(node: Any) -> Origin | None:  # noqa: ANN401 - an object of the JVM
@@ -175,8 +174,7 @@ def _maybe_origin(node: Any) -> Origin | None:  # noqa: ANN401 - an object of th
         return _maybe_said(node)
     if node.nodeName() != "Project":
         return None
-    columns = node.projectList()
-    for column in map(columns.apply, range(columns.size())):
+    for column in listed(node.projectList()):
         if column.name() not in {OP, HIDDEN} or _class_of(column) != "Alias":
             continue
         made, metadata = column.child(), column.metadata()
@@ -191,8 +189,7 @@ def _maybe_origin(node: Any) -> Origin | None:  # noqa: ANN401 - an object of th
 
 def _maybe_said(leaf: Any) -> Origin | None:  # noqa: ANN401 - an object of the JVM
     """Return what rows are by their columns alone; None if these say nothing."""
-    columns = leaf.output()
-    said = [columns.apply(number).metadata() for number in range(columns.size())]
+    said = [column.metadata() for column in listed(leaf.output())]
     if any(each.contains(IS_TABLE) for each in said):
         return Origin.TABLE
     notes = [each.getBoolean(RETRACTS) for each in said if each.contains(RETRACTS)]
@@ -203,10 +200,9 @@ def _maybe_said(leaf: Any) -> Origin | None:  # noqa: ANN401 - an object of the 
 
 def _made_in(node: Any, wanted: set[int]) -> tuple[set[int], list[Any]]:  # noqa: ANN401
     """Return what columns of a projection are made of, and by which expressions."""
-    columns = node.projectList()
     found: set[int] = set()
     by = []
-    for column in map(columns.apply, range(columns.size())):
+    for column in listed(node.projectList()):
         number = column.exprId().id()
         if number not in wanted:
             continue
@@ -237,7 +233,8 @@ def _is_cast_to_itself(expression: Any) -> bool:  # noqa: ANN401 - an object of 
     return _class_of(kind) != "StructType" and bool(kind.equals(expression.child().dataType()))
 
 
-def _listed(found: Any) -> list[Any]:  # noqa: ANN401 - a Seq of Scala
+def listed(found: Any) -> list[Any]:  # noqa: ANN401 - a Seq of Scala
+    """Return the elements of a sequence of Scala."""
     return [found.apply(number) for number in range(found.size())]
 
 
@@ -250,14 +247,13 @@ def _by_place(given: Any, taken: Any, wanted: set[int]) -> set[int]:  # noqa: AN
 
     A union has those of its first input for all of them.
     """
-    pairs = zip(_listed(given), _listed(taken), strict=True)
+    pairs = zip(listed(given), listed(taken), strict=True)
     return {_id(before) for each, before in pairs if _id(each) in wanted}
 
 
 def _named(node: Any, wanted: set[int]) -> set[str]:  # noqa: ANN401 - an object of the JVM
     """Return the names of columns, as far as they say what rows are."""
-    columns = node.output()
-    named = (columns.apply(number) for number in range(columns.size()))
+    named = listed(node.output())
     return {each.name() for each in named if each.name() in _NOTED and each.exprId().id() in wanted}
 
 

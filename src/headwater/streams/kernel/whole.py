@@ -22,7 +22,16 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame
 
 from headwater.streams.kernel.errors import RetractionError
-from headwater.streams.kernel.ways import OP, Made, Origin, Way, is_steady, references, ways
+from headwater.streams.kernel.ways import (
+    OP,
+    Made,
+    Origin,
+    Way,
+    is_steady,
+    listed,
+    references,
+    ways,
+)
 from headwater.streams.time.clocks import HIDDEN
 
 KEY_PART: Final = "headwater.key"
@@ -102,18 +111,17 @@ def check_alike(frame: DataFrame, columns: Mapping[str, Column]) -> None:
     for way in ways(chosen):
         if way.origin is not Origin.CHANGES:
             continue
-        output = way.steps[0].output()
-        found = [output.apply(number) for number in range(output.size())]
+        found = listed(way.steps[0].output())
         if _maybe_unlike(frame, way.made(*found)) is None:
             continue
         for name, column in zip(columns, found, strict=True):
             unlike = _maybe_unlike(frame, way.made(column))
             if unlike is not None:
                 raise RetractionError(
-                    f"{name!r} of rows that may be taken back is made of {unlike}: what is taken "
-                    "back would not be what was given",
-                    hint="make it of the values of the rows alone, or make it of what comes out: "
-                    "what is taken back is taken out of every result anyway",
+                    f"{name!r} is made of {unlike}, which can differ between the time a row "
+                    "appears and the time it is taken back; results would be wrong",
+                    hint="compute it from the other columns of the row, or add it after this "
+                    "function",
                 )
 
 
@@ -175,8 +183,7 @@ def _are_chosen_by_op(way: Way, above: int) -> bool:
 
 
 def _joins_streams(node: Any) -> bool:  # noqa: ANN401 - an object of the JVM
-    children = node.children()
-    sides = [children.apply(number) for number in range(children.size())]
+    sides = listed(node.children())
     return node.nodeName() == "Join" and all(side.isStreaming() for side in sides)
 
 

@@ -141,7 +141,7 @@ def _is_another(read: Matched, options: SinkOptions) -> bool:
         except KafkaError as error:
             if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-            return True  # who writes says so
+            return True  # the write itself reports that the topic is missing
     return bool(read.topic_id and any(topic_id)) and uuid_to_text(topic_id) != read.topic_id
 
 

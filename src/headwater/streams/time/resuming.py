@@ -11,10 +11,10 @@ change these, and go on. Where several may be meant, that one is which reads exa
 the one whose tasks report under the same name, which has a digest of the plan; then the one that
 has read the same topics; then the one at the place. Before version 2 a place says nothing.
 
-Two clocks never go on with the same one: the abandoned other would hold the watermark of operators
-for ever. So it is the clock's for which most speaks, and every reader of the query comes to the
-same end by itself, because all of them are told the same: of each place what lies there, and which
-clock the query has there now.
+Two clocks never continue from the same offset: the one that is left over would hold the watermark
+of operators back for ever. The clock that matches an offset best gets it. All readers of the query
+decide alike, because all are given the same facts: what lies at each place, and which clock the
+query has there now.
 
 Nobody is asked: what else the checkpoint has is handed in where it has to be known.
 """
@@ -185,8 +185,8 @@ def _another(identity: Identity, offset: TimeOffset) -> CheckpointError:
     hint = "change hf.watermark, or the inputs of a join, back to what they were"
     if offset.name is not None and column_in(offset.name) == column_in(identity.name):
         hint += (
-            '. To replace its topics by others, read both for one run (subscribe = "old,new") and '
-            "leave the old ones out after that. Or "
+            '. To replace the topics of a source, read both for one run (subscribe = "old,new") '
+            "and leave the old ones out after that. Or "
         ) + _BEGIN_ANEW
     else:
         hint += f", or {_BEGIN_ANEW}"

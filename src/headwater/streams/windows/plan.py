@@ -258,8 +258,8 @@ def aggregate(
     Raises:
         WindowSettingError: There is nothing to compute. From the function: two columns of the
             result would have one name, a column is not there, or a table has lost its primary key.
-        RetractionError: From the function: rows may be taken back, and a measure cannot do that, or
-            is of what is not the same then.
+        RetractionError: From the function: rows may be taken back, and a measure cannot undo that,
+            or is computed from something that differs by then.
     """
     _check(measures)
     with hints_shown():
@@ -331,7 +331,7 @@ def top(
         WindowSettingError: From the function: it cannot be ordered like that, two columns of the
             result would have one name, or a table has lost its primary key.
         RetractionError: From the function: rows may be taken back, and the column that says which
-            was dropped or changed, or another one is not the same then.
+            was dropped or changed, or a column is computed from something that differs by then.
     """
 
     def add(rows: DataFrame) -> DataFrame:
