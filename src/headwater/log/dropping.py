@@ -33,8 +33,9 @@ def drop_again(noted: Mapping[str, str], topics: Iterable[Topic], defaults: Topi
 
 
 def drop_above(log: PartitionLog, bound: int) -> None:
-    """Drop the oldest records of a log above a bound in bytes.
+    """Drop the oldest records of a log above a bound in bytes; -1 is no bound.
 
     The newest batch stays, whatever its size: nobody could ever read it otherwise.
     """
-    log.drop_oldest(max(bound, log.newest_batch_bytes()))
+    if bound >= 0:
+        log.drop_oldest(max(bound, log.newest_batch_bytes()))

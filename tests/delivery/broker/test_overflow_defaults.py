@@ -104,6 +104,22 @@ def test_what_a_larger_default_has_kept_is_not_dropped_by_the_smaller_one_before
     assert start_anew(desk, LARGER).log_start_offset == start
 
 
+def test_a_topic_that_drops_without_a_bound_loses_nothing_in_a_crash() -> None:
+    """The bound came from the broker and is gone; the note has another default, of no bound."""
+    lax = {"log.flush.interval.messages": "1000000"}
+    desk = Desk({**lax, "headwater.overflow.bytes": str(BOUND)})
+    desk.broker.topics.create([NewTopic("a", 1, {"headwater.overflow": "drop"})])
+    start_anew(desk, lax, crash=False)
+    fill(desk)
+    partition = desk.broker.topics.partition("a", 0)
+    assert partition is not None
+    partition.request_commit()
+    desk.commits.run()
+    start = partition.log.log_start_offset
+
+    assert start_anew(desk, lax).log_start_offset == start
+
+
 def test_the_brokers_own_topics_are_not_dropped_by_the_default_before() -> None:
     desk = dropping_desk(DROPPED_BY_DEFAULT)
     desk.broker.create_on_demand(["__consumer_offsets"], allowed=True)
