@@ -1,12 +1,10 @@
 """DescribeConfigs, AlterConfigs and IncrementalAlterConfigs: one subject, three APIs."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
 
 from headwater.base.errors import ErrorCode
-from headwater.base.schema import Message
 from headwater.base.settings import BROKER_SETTINGS, TOPIC_SETTINGS
 from headwater.delivery.broker.configs import Operation, Source
 from headwater.delivery.broker.topics import NewTopic
@@ -557,28 +555,3 @@ def test_a_start_with_a_default_that_would_lose_the_brokers_state(
     assert describe(desk, TOPIC, state_topic)["flush.messages"].value == "1"
     assert describe(desk, TOPIC, state_topic)["cleanup.policy"].value == "compact"
     assert f"{state_topic} holds all " in caplog.text
-
-
-_NEW = AlterConfigsRequest.AlterConfigsResource(
-    TOPIC, "a", [AlterConfigsRequest.AlterableConfig("retention.ms", "7")]
-)
-_CHANGED = IncrementalAlterConfigsRequest.AlterConfigsResource(
-    TOPIC, "a", [IncrementalAlterConfigsRequest.AlterableConfig("retention.ms", SET, "7")]
-)
-
-
-@pytest.mark.parametrize(
-    "request_", [AlterConfigsRequest([_NEW]), IncrementalAlterConfigsRequest([_CHANGED])]
-)
-def test_configs_change_between_two_rounds_of_syncs(
-    desk: Desk, request_: Message, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put_off: list[Callable[[], None]] = []
-    monkeypatch.setattr(desk.commits, "between_rounds", put_off.append)
-    call = desk.begin(request_)
-    assert overrides(desk) == {"retention.ms": "5000"}
-    (carry_out,) = put_off
-    carry_out()
-
-    assert overrides(desk) == {"retention.ms": "7"}
-    assert [answered for answered, _ in desk.line.answers] == [call]

@@ -11,7 +11,7 @@ Behaviour:
 from headwater.base.errors import ErrorCode
 from headwater.delivery.broker.configs import Change, Operation
 from headwater.delivery.dialects.kafka.call import Call
-from headwater.delivery.dialects.kafka.resources import alter, each_once
+from headwater.delivery.dialects.kafka.resources import alter, each_once, reply_between_rounds
 from headwater.delivery.wire.kafka import messages
 
 KEY = 33
@@ -42,7 +42,7 @@ def handle(call: Call, request: messages.AlterConfigsRequest) -> None:
 
     resources = [(asked.resource_type, asked.resource_name) for asked in request.resources]
 
-    def carry_out() -> None:
-        call.reply(messages.AlterConfigsResponse(responses=each_once(resources, change, answer)))
-
-    call.broker.topics.between_rounds(carry_out)
+    reply_between_rounds(
+        call,
+        lambda: messages.AlterConfigsResponse(responses=each_once(resources, change, answer)),
+    )

@@ -14,7 +14,7 @@ Behaviour:
 from headwater.base.errors import ErrorCode, KafkaError
 from headwater.delivery.broker.configs import Change, Operation
 from headwater.delivery.dialects.kafka.call import Call
-from headwater.delivery.dialects.kafka.resources import alter, each_once
+from headwater.delivery.dialects.kafka.resources import alter, each_once, reply_between_rounds
 from headwater.delivery.wire.kafka import messages
 
 KEY = 44
@@ -44,11 +44,12 @@ def handle(call: Call, request: messages.IncrementalAlterConfigsRequest) -> None
 
     resources = [(asked.resource_type, asked.resource_name) for asked in request.resources]
 
-    def carry_out() -> None:
-        responses = each_once(resources, change, answer)
-        call.reply(messages.IncrementalAlterConfigsResponse(responses=responses))
-
-    call.broker.topics.between_rounds(carry_out)
+    reply_between_rounds(
+        call,
+        lambda: messages.IncrementalAlterConfigsResponse(
+            responses=each_once(resources, change, answer)
+        ),
+    )
 
 
 def _change(config: messages.IncrementalAlterConfigsRequest.AlterableConfig) -> Change:

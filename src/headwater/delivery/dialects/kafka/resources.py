@@ -7,11 +7,12 @@ has and we do not. The APIs 32, 33, 44 and 74 share it.
 from collections import Counter
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from headwater.base.errors import ErrorCode, KafkaError
 from headwater.delivery.broker.broker import Broker
 from headwater.delivery.broker.configs import Change, Described
+from headwater.delivery.dialects.kafka.call import Call
 
 
 class ResourceType(IntEnum):
@@ -104,6 +105,30 @@ def alter(
             raise KafkaError(ErrorCode.INVALID_CONFIG, message)
     else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
+
+
+def reply_between_rounds(
+    call: Call,
+    make_response: Callable[[], Any],  # any message class
+) -> None:
+    """Change configs and answer, as soon as nothing is being synced.
+
+    Args:
+        call: The request.
+        make_response: Makes the changes, and the answer that says what became of them.
+    """
+
+    def carry_out() -> None:
+        try:
+            response = make_response()
+        except Exception:
+            # The request may have been handled before: then only this closes the connection, and
+            # without that the client would wait for ever.
+            call.close()
+            raise
+        call.reply(response)
+
+    call.broker.topics.between_rounds(carry_out)
 
 
 def each_once(
