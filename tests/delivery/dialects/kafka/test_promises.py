@@ -239,6 +239,17 @@ def test_what_was_promised_of_a_deleted_topic_is_forgotten(desk: Desk) -> None:
     assert not desk.broker.promises.outstanding
 
 
+def test_a_fetch_that_waits_for_a_sync_is_answered_when_the_topic_is_deleted(desk: Desk) -> None:
+    stuck(desk)
+    desk.disk.on_open = lambda _: None
+    call = desk.begin(fetch(0, max_wait_ms=8_000), 12)
+    assert answer_to(desk, call) is None
+    desk.broker.topics.delete("t")
+
+    (partition,) = answer_to(desk, call).responses[0].partitions
+    assert partition.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 def test_a_fetch_that_has_waited_for_a_sync_waits_for_records_only_as_long_as_is_left(
     desk: Desk,
 ) -> None:

@@ -90,7 +90,8 @@ def _wait_for_sync(call: Call, fetch: Fetch, limits: Limits) -> None:
 
     def look() -> None:
         enough = fetch.look()
-        if fetch.has_records:
+        # Of a topic that was deleted meanwhile nothing is awaited any more.
+        if fetch.has_records or not call.broker.promises.concern(partitions):
             stop()
             _go_on(call, fetch, _until(call, limits, until_ms), enough)
 
