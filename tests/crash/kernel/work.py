@@ -17,7 +17,7 @@ from headwater.delivery.client.producer import Producer
 from tests.crash.broker.machine import Book
 from tests.crash.kernel.query import IN, LENGTH_S, PHASES
 from tests.crash.sink.failing import PHASES as SINK_PHASES
-from tests.crash.sink.work import TOPIC
+from tests.crash.sink.work import TOPIC, next_batch_id
 from tests.streams.sink.reading import committed
 
 _PARTITIONS = 2
@@ -71,11 +71,7 @@ class Windowing:
         self._events.append(event)
 
     def next_batch_id(self) -> int:
-        """Return the batch behind the last one that Spark has written down."""
-        if not self._offsets.exists():
-            return 0
-        written = [int(path.name) for path in self._offsets.iterdir() if path.name.isdecimal()]
-        return 1 + max(written, default=-1)
+        return next_batch_id(self._offsets)
 
     def judge(self, bootstrap: str, book: Book) -> None:
         found = self._applied(bootstrap, book)

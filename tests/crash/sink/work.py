@@ -47,6 +47,17 @@ class Work(Protocol):
         """Return how many rows were put in so far."""
 
 
+def next_batch_id(offsets: Path) -> int:
+    """Return the batch after the last one that Spark has written down in its checkpoint."""
+    if not offsets.exists():
+        return 0
+    return 1 + max(_numbers(offsets), default=-1)
+
+
+def _numbers(offsets: Path) -> list[int]:
+    return sorted(int(path.name) for path in offsets.iterdir() if path.name.isdecimal())
+
+
 class Copying:
     """Rows of text files, each unlike all others, as they are."""
 
@@ -54,6 +65,7 @@ class Copying:
 
     def __init__(self, folder: Path, phases: tuple[str, ...]) -> None:
         self.phases = phases
+        self._offsets = folder / "checkpoint" / "offsets"
         self._input = folder / "input"
         self._rows: list[bytes] = []
         self._files = 0
@@ -76,7 +88,7 @@ class Copying:
         self._files += 1
 
     def next_batch_id(self) -> int:
-        return self._files
+        return next_batch_id(self._offsets)
 
     def judge(self, bootstrap: str, book: Book) -> None:
         found = Counter(values(bootstrap, TOPIC))
@@ -92,26 +104,49 @@ class Copying:
 
 
 class Counting(Copying):
-    """Words of which each batch has some, and how often each was there so far."""
+    """Words of which each file has some, and how often each was there so far.
+
+    A run that dies after Spark has taken the next file, and before it has planned the batch, leaves
+    that file to be read with the one after it. So the checkpoint says which files a batch has had.
+    """
 
     name = UPDATES
 
     def __init__(self, folder: Path, phases: tuple[str, ...]) -> None:
         super().__init__(folder, phases)
+        self._words: list[list[str]] = []
         self._counts: Counter[str] = Counter()
+        self._counted_batches = 0
+        self._counted_files = 0
 
     def add_batch(self, number: int, bootstrap: str) -> None:
         count = 1 + (self._files * 5 + number) % 30
         words = [f"word {(self._files * 3 + each * each) % _WORDS}" for each in range(count)]
         self._add_file(words)
+        self._words.append(words)
+
+    def judge(self, bootstrap: str, book: Book) -> None:
+        for number in range(self._counted_batches, self.next_batch_id()):
+            self._count(_files_until(self._offsets / str(number)))
+        book.expect(self._counted_files == self._files, "stuck", "some files were not read")
+        super().judge(bootstrap, book)
+        newest = {record.key: json.loads(record.value) for record in committed(bootstrap, TOPIC)}
+        found = Counter({row["value"]: row["n"] for row in newest.values()})
+        book.expect(found == self._counts, "disordered", f"{found} are not {self._counts}")
+
+    def _count(self, until: int) -> None:
+        """Add what is to come of the next batch, which has the files before this number."""
+        words = [word for each in self._words[self._counted_files : until] for word in each]
         self._counts.update(words)
         # Of each word that the batch has, and of no other, there is one row: as Spark writes it.
         self._rows += [
             f'{{"value":"{word}","n":{self._counts[word]}}}'.encode() for word in sorted({*words})
         ]
+        self._counted_files = until
+        self._counted_batches += 1
 
-    def judge(self, bootstrap: str, book: Book) -> None:
-        super().judge(bootstrap, book)
-        newest = {record.key: json.loads(record.value) for record in committed(bootstrap, TOPIC)}
-        found = Counter({row["value"]: row["n"] for row in newest.values()})
-        book.expect(found == self._counts, "disordered", f"{found} are not {self._counts}")
+
+def _files_until(offsets: Path) -> int:
+    """Return how many files Spark has read by the end of a batch."""
+    last: dict[str, int] = json.loads(offsets.read_text(encoding="utf-8").splitlines()[-1])
+    return last["logOffset"] + 1
