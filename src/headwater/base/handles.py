@@ -11,9 +11,10 @@ not be closed (bytes that are not synced, a file that is being sent) stays open 
 was asked: holders forget a file, and it closes when nothing refers to it any more. The number of
 open files is counted where they are opened and closed, so it is exact all the same.
 
-A file that is handed out to be sent stays open for as long as whoever gets it likes. So at most
-half of the files may ever have been handed out: the other half is for all that writes. Such a file
-counts until it is closed, also while it is idle, so that handing it out again costs nothing here.
+A file that is handed out to be sent stays open for as long as its reader takes. So of the files
+that may be open, at most half can be handed out; the other half is for all that writes. A file that
+was handed out counts until it is closed, also while it is idle, so that handing it out again costs
+nothing here.
 
 Opening, and with it all asking, is for one thread. A file may be closed by any thread.
 """

@@ -6,9 +6,9 @@ what the last run did with them stays true: log starts that readers were told mu
 where records were acknowledged before they were synced, a transaction that a crash has found open
 may have lost some.
 
-Which ones those are follows from defaults and configs at the start behind the crash alone. So that
-start notes them by name, before anything can change: they are to be aborted, whatever configs say
-later and however often the broker stops before their aborts are durable.
+Only the start right after the crash can tell which ones, from defaults and configs. It notes their
+producers before anything can change: the transactions are to be aborted, whatever configs say later
+and however often the broker stops before their aborts are durable.
 
 The note stands in the journal, in the entry of the change that brings the defaults into force, or,
 for those of a start, in an entry of its own before anything happens by them. So no note is there
@@ -63,7 +63,7 @@ class Note:
         self._kept = {_FLUSH: self.found[_FLUSH]} if is_kept else {}
 
     def note_torn(self, torn: Collection[TornProducer]) -> None:
-        """Note whose transactions may be torn; the defaults of the last run have told all then.
+        """Note whose transactions may be torn; after that the last run's defaults are not needed.
 
         Raises:
             StorageError: The disk failed or is full; what was noted stays.

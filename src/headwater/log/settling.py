@@ -4,8 +4,8 @@ This file alone decides what is synced before a topic's config says that its rec
 After a crash the config tells whether acknowledged records may be lost, so that it must never be
 ahead of them. All that a commit would sync is: a partition whose names are lost is lost as a whole.
 
-Another commit must not be under way meanwhile: if it fails, it is told alone, and a sync beside it
-reports a success that is none.
+No other commit may be under way: the kernel may report a failed write to that one only, and the
+sync here would succeed falsely.
 """
 
 import errno
@@ -22,16 +22,13 @@ def settle(log: PartitionLog, config: TopicConfig) -> None:
     """Sync what the log has written, if this config is the one that makes its records durable.
 
     Raises:
-        StorageError: That was not possible, perhaps because a commit is under way; after a failed
-            sync the log takes no more records.
+        StorageError: That was not possible; after a failed sync the log takes no more records.
     """
     if log.is_durable or not config.is_durable or log.synced_offset >= log.log_end_offset:
         return
     if log.failed:
         raise StorageError(log.failure)
-    if log.committing:
-        message = f"{log.directory}: its records are being synced"
-        raise StorageError(message, hint="try again", passes=True)
+    assert not log.committing, "configs change between two rounds of syncs"
     try:
         for item in log.begin_commit():
             sync_now(item)

@@ -2,8 +2,8 @@
 
 This file alone decides which snapshots exist: one per offset at which a segment was begun, the log
 was closed, or batches were removed that no snapshot covered; the last three of them. Three, because
-one may be torn by a crash, and one may be ahead of what survives it. Where as many segments are
-begun in one commit, all three may be: the newest that is durable stays besides.
+one may be torn by a crash, and one may be ahead of what survives it. If three or more segments are
+begun within one commit, a crash may lose all three, so the newest durable snapshot is kept as well.
 
 While its batches are there, a snapshot is a shortcut: without it the producers are made anew from
 the batches. So a lack of room or of descriptors is no failure. Before batches are removed, a

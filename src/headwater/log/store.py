@@ -434,7 +434,10 @@ class LogStore:
             return False
 
     def abandon(self) -> None:
-        """Let go after a failed sync: nothing more is written, and the next start scans."""
+        """Close without the marker of a clean stop, after a failed sync or a failed start.
+
+        Nothing more is written, and the next start scans.
+        """
         self._failed = True
         self.close()
 

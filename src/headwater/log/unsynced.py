@@ -71,7 +71,7 @@ class Unsynced:
 
     Attributes:
         next_commit: The number of the commit that what is added now belongs to.
-        durable_commit: Of the last one that made all durable that it and those before were for.
+        durable_commit: The number of the newest commit up to which everything is durable.
     """
 
     __slots__ = (

@@ -90,6 +90,7 @@ class BrokerSettings:
     headwater_max_open_files: int | None = setting(
         None,
         "The most files of the log that are open at once; idle ones are closed to open others. "
+        "At most half of them are sent to readers at a time. "
         "Without it a third of what the process may open (ulimit -n).",
         kind=Kind.INT,
         low=16,

@@ -41,7 +41,8 @@ _UPKEEP_INTERVAL_MS = 1_000
 # How often a disk that stays full is complained of; clients that retry would fill the log.
 _COMPLAINT_INTERVAL_MS = 10_000
 # A client that has just deleted a topic refreshes what it knows of it, often with a request that
-# would create the topic. Five seconds outlast the quick repetitions of librdkafka and kafka-python.
+# would create the topic. Two seconds outlast the quick repetitions of librdkafka and kafka-python;
+# longer would keep other programs of that host and client id from creating it.
 _STAYS_DELETED_MS = 2_000
 
 _log = logging.getLogger(__name__)

@@ -10,7 +10,8 @@ The rules that everything acknowledged rests on:
 * One round at a time. Nothing is told durable before every file of its round is.
 * A failed sync ends it all: no further round, no callback, no second try. The kernel may have
   dropped the pages that it could not write, and a repeated call would lie.
-* So would another sync beside it. Whoever has to sync by itself does it between two rounds.
+* The kernel may report a failed write to one sync only; another sync of the same file would then
+  succeed falsely. So nothing else is synced during a round: what has to be, waits for its end.
 """
 
 import asyncio
@@ -94,7 +95,7 @@ class Committer:
             try:
                 action()
             except Exception as error:  # noqa: BLE001 - the other partitions' clients still wait
-                context = {"message": f"{action!r} failed behind a round", "exception": error}
+                context = {"message": f"{action!r} failed after a round", "exception": error}
                 self._loop.call_exception_handler(context)
         for waiter in drained:
             if not waiter.done():

@@ -166,11 +166,12 @@ async def start_node(
         node.host, node.port = listener.open(*listen)
         broker.configs.when_changed(listener.configure)
         if settings.log_cleaner_enable:
-            _let_clean(node, disk, clock, disk_failed)
+            _start_compaction(node, disk, clock, disk_failed)
     except BaseException:
         timers.close()
         committer.close()
-        # What a crash has left is looked into by ``broker.start``; before that nothing is clean.
+        # Only ``broker.start`` notes which transactions a crash has torn: before it there is no
+        # clean stop.
         if store.stopped_cleanly or is_started:
             store.close()
         else:
@@ -180,10 +181,10 @@ async def start_node(
     return node
 
 
-def _let_clean(
+def _start_compaction(
     node: Node, disk: Disk, clock: Clock, disk_failed: Callable[[OSError], None]
 ) -> None:
-    """Begin to compact what asks for it."""
+    """Compact topics from now on, in a process of its own."""
     broker = node.broker
     node.cleaning = start_cleaning(
         asyncio.get_running_loop(),

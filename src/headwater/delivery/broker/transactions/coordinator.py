@@ -185,7 +185,11 @@ class Transactions:
 
     def _abort_torn(self) -> None:
         """Abort what a crash may have torn; what there is no room for is tried again."""
-        for transaction in filter(self._torn.__contains__, self if self._torn else ()):
+        if not self._torn:
+            return
+        for transaction in self:
+            if transaction not in self._torn:
+                continue
             try:
                 self._fence(transaction)
             except KafkaError as error:
