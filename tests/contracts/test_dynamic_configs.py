@@ -63,6 +63,7 @@ def test_what_a_running_broker_takes(talk: Talk, resource: str, name: str, value
         ("auto.create.topics.enable", "false", "Cannot update these configs dynamically"),
         ("log.cleaner.enable", "false", "Cannot update these configs dynamically"),
         ("log.retention.hours", "5", "Cannot update these configs dynamically"),
+        ("log.retention.ms", "0", "log.retention.ms must be "),
         ("num.partitions", "3", "Cannot update these configs dynamically"),
     ],
 )

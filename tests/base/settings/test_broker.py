@@ -28,6 +28,7 @@ def test_a_broker_that_was_told_nothing_gives_topics_their_own_defaults() -> Non
         ({"log.retention.hours": "-1"}, "retention_ms", -1),
         ({"log.retention.minutes": "2", "log.retention.hours": "3"}, "retention_ms", 120_000),
         ({"log.retention.ms": "-1", "log.retention.minutes": "2"}, "retention_ms", -1),
+        ({"log.retention.ms": "-7"}, "retention_ms", -1),
         ({"log.roll.hours": "1"}, "segment_ms", HOUR_MS),
         ({"log.roll.ms": "9", "log.roll.hours": "1"}, "segment_ms", 9),
         ({"log.roll.jitter.hours": "1"}, "segment_jitter_ms", HOUR_MS),
@@ -65,6 +66,9 @@ def test_which_settings_are_looked_at_again_on_a_running_broker() -> None:
     [
         ({"num.partition": "1"}, "Unknown broker config name: num.partition; did you mean num.p"),
         ({"num.partitions": "0"}, "Value must be at least 1"),
+        ({"log.retention.ms": "0"}, "log.retention.ms must be 1 or more"),
+        ({"log.retention.minutes": "0"}, "log.retention.ms must be 1 or more"),
+        ({"log.retention.hours": "0"}, "log.retention.ms must be 1 or more"),
         ({"default.replication.factor": "3"}, "Value must be no more than 1"),
         ({"queued.max.request.bytes": "1000"}, "must not be below socket.request.max.bytes"),
         ({"group.min.session.timeout.ms": "1900000"}, "must not be above group.max.session"),

@@ -412,7 +412,8 @@ class BrokerSettings:
     )
     log_retention_ms: int | None = setting(
         None,
-        "The default of retention.ms; without it log.retention.minutes counts.",
+        "The default of retention.ms, 1 or more, or below 0 for no limit; without it "
+        "log.retention.minutes counts.",
         kind=Kind.LONG,
         optional=True,
         dynamic=True,
@@ -512,6 +513,7 @@ class BrokerSettings:
             ),
             "max.connections.per.ip can be set to zero only if max.connections.per.ip.overrides "
             "property is set.": not self.max_connections_per_ip and not overrides,
+            "log.retention.ms must be 1 or more, or below 0 for no limit": not self._retention_ms,
             "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.": (
                 self.log_cleaner_dedupe_buffer_size < self.log_cleaner_threads << 20
             ),
@@ -534,15 +536,20 @@ class BrokerSettings:
                 value = getattr(self, known.server_default.replace(".", "_"))
                 if value is not None:
                     values[known.field] = value
-        if self.log_retention_ms is None:
-            minutes = self.log_retention_minutes
-            given = self.log_retention_hours * _HOUR_MS if minutes is None else minutes * _MINUTE_MS
-            values["retention_ms"] = given if given >= 0 else -1
+        values["retention_ms"] = self._retention_ms
         if self.log_roll_ms is None:
             values["segment_ms"] = self.log_roll_hours * _HOUR_MS
         if self.log_roll_jitter_ms is None:
             values["segment_jitter_ms"] = self.log_roll_jitter_hours * _HOUR_MS
         return TopicConfig(**values)  # type: ignore[arg-type]
+
+    @property
+    def _retention_ms(self) -> int:
+        given = self.log_retention_ms
+        if given is None:
+            minutes = self.log_retention_minutes
+            given = self.log_retention_hours * _HOUR_MS if minutes is None else minutes * _MINUTE_MS
+        return max(given, -1)
 
     @property
     def listen_address(self) -> tuple[str, int]:
