@@ -237,6 +237,10 @@ In rising order: the default, `headwater.toml` in the folder where the broker st
 `--config FILE`), the environment, `--set NAME=VALUE` and the flags of `headwater up`.
 `headwater config show --origin` tells each value and its source.
 
+What was set on a running broker with an admin client (`IncrementalAlterConfigs`) is kept in the
+data directory and comes last: it holds after a restart, too, until it is deleted in the same way.
+The broker warns at its start about each setting that gives way to such a value.
+
 ```toml
 [broker]
 log.retention.ms = "3d"

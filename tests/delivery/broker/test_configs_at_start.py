@@ -88,7 +88,8 @@ def test_what_the_broker_has_accepted_stops_no_start(
     caplog.clear()
     desk.start()
 
-    warnings = [record.getMessage() for record in caplog.records]
+    said = [record.getMessage() for record in caplog.records]
+    warnings = [text for text in said if "holds instead of" not in text]
     assert [text.split()[1].rstrip(",") for text in warnings] == left_out
     assert all("delete-config" in text for text in warnings)
     assert set(desk.broker.store.broker_configs) == {f"1:{name}" for name in changes}
@@ -112,3 +113,18 @@ def test_an_override_that_was_left_out_hinders_no_other_change() -> None:
     assert told(desk, "headwater.overflow").value == "drop"
     desk.crash()
     assert told(desk, "headwater.overflow").value == "drop"
+
+
+def test_a_setting_that_gives_way_to_one_of_the_running_broker_is_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    desk = Desk()
+    alter(desk, log_retention_ms="7", max_connections="100", message_max_bytes="5000")
+    given = {"log.retention.ms": "9", "max.connections": "100", "num.partitions": "3"}
+    desk.settings = BrokerSettings.parse(given)
+    desk.crash()
+
+    (line,) = [each.getMessage() for each in caplog.records if "running broker" in each.message]
+    assert line.startswith("log.retention.ms is 7, which was set on the running broker")
+    assert "instead of 9" in line
+    assert told(desk, "log.retention.ms").value == "7"

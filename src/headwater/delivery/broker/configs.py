@@ -119,7 +119,24 @@ class Configs:
         self._when_changed: list[Callable[[BrokerSettings], None]] = []
         self.in_force, self._left_out = lay_over_what_agrees(settings, self._stored())
         store.configure(self.in_force)
+        self._warn_of_settings_without_effect()
         self._keep_state()
+
+    def _warn_of_settings_without_effect(self) -> None:
+        """Name the settings of this start that give way to what was set on the running broker."""
+        defaults = BrokerSettings()
+        names = {name for overrides in self._overrides().values() for name in overrides}
+        for name in sorted(names):
+            given, holds = self._static.render(name), self.in_force.render(name)
+            if given not in {holds, defaults.render(name)} and not BROKER_SETTINGS[name].sensitive:
+                logger.warning(
+                    "%s is %s, which was set on the running broker and holds instead of %s; to go "
+                    "back, delete it there, as with kafka-configs --delete-config %s",
+                    name,
+                    holds,
+                    given,
+                    name,
+                )
 
     def _keep_state(self) -> None:
         """Protect the broker's own state from defaults that were changed before this start."""
