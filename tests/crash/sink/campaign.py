@@ -12,6 +12,7 @@ This file alone decides how a round goes:
 A seed and a number decide a round, but for the timing.
 """
 
+import contextlib
 import json
 import queue
 import random
@@ -124,9 +125,11 @@ class _Driver:
         return self
 
     def start_run(self, tasks: int) -> None:
+        """Start a run; a driver that died after its last run is found dead by the result."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"tasks": tasks}) + "\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps({"tasks": tasks}) + "\n")
+            self._process.stdin.flush()
 
     def maybe_result(self, wait_s: float) -> dict[str, Any] | None:
         """Return what became of the run; {"dead": True} where the driver did not survive it."""
@@ -143,7 +146,8 @@ class _Driver:
     def close(self) -> None:
         """End it, and its JVM with it."""
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         try:
             self._process.wait(20)
         except subprocess.TimeoutExpired:
