@@ -87,6 +87,7 @@ _SCHEMA = pa.schema(
         ("clock", pa.string()),
         ("watermark", pa.int64()),
         ("idle", pa.bool_()),
+        ("hold", pa.int64()),
     ]
 )
 
