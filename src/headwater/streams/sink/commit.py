@@ -241,8 +241,8 @@ def _refuse(attempt: Attempt, marker: Marker | None) -> None:
         raise _older(attempt, f"has taken over as run {marker.run_id}")
     if attempt.batch_id < marker.batch_id:
         raise _behind(
-            f"the checkpoint would write batch {attempt.batch_id} of query {attempt.query_id}, but "
-            f"the log already has batch {marker.batch_id}",
+            f"batch {attempt.batch_id} of query {attempt.query_id} was to be written, but batch "
+            f"{marker.batch_id} has been",
             marker,
         )
 
