@@ -121,15 +121,15 @@ class Compaction:
     def _plan(self, log: PartitionLog, now_ms: int) -> Job | None:
         key = (log.topic, log.partition)
         try:
-            # A start takes any .cleaned file for a sign that the swaps above it are incomplete, so
-            # none may be left of an earlier pass. The first swap makes the removal durable.
-            remove_cleaned(self._disk, log.directory)
             # Gaps between offsets are believed below the recovery point alone.
             recovery_point = self._upkeep.checkpoint_log(log)
             stable_offset = min(recovery_point, log.last_stable_offset)
             cleanable = self._measure(log, now_ms, stable_offset)
             if cleanable is None or not cleanable.is_worth_it(log.config):
                 return None
+            # A start takes any .cleaned file for a sign that the swaps above it are incomplete, so
+            # none may be left of an earlier pass. The first swap makes the removal durable.
+            remove_cleaned(self._disk, log.directory)
             buffer_bytes = self.settings.log_cleaner_dedupe_buffer_size
             job = plan_job(
                 log,
